@@ -97,7 +97,7 @@ class ActiveRules(Generic[C]):
             return
         if new is None:
             self.latest, self.applied, self.rules, self.problem = None, None, None, ""
-            log.info("The PlacementAdmission was deleted; no rule applies")
+            log.info("The PlacementAdmission was deleted; the webhooks no longer apply any rules")
         elif old is None or self.latest is None or new.generation != self.latest.generation:
             self._update(new)
         else:

@@ -88,7 +88,9 @@ class Strategy(Spec, frozen=True):
     at_most_one_of: ClassVar[tuple[str, ...]] = ()
     """Mutually exclusive parameters. Lists among them must not be empty, because an empty list is treated as unset."""
 
-    enabled: Annotated[bool, doc("Whether the strategy runs. Strategies that are not listed do not run.")] = True
+    enabled: Annotated[
+        bool, doc("Whether the strategy is enabled. Strategies that are not listed in spec.strategies are disabled.")
+    ] = True
 
 
 def doc(text: str, *rules: Rule, **schema: Any) -> Meta:

@@ -47,28 +47,28 @@ _MAX_AT_LEAST_MIN: Final = Rule(rule="self.max >= self.min", message="must be at
 
 
 class ResourceRange(Spec, frozen=True):
-    """Minimum and maximum amount of a resource in the whole cluster, including nodes outside of node groups."""
+    """Minimum and maximum total amount of a resource in the cluster, including nodes outside of node groups."""
 
     cel: ClassVar[tuple[Rule, ...]] = (_MAX_AT_LEAST_MIN,)
 
     min: Annotated[
         NaturalInt,
         doc(
-            "Minimum for the sum of all nodes in the cluster, as a number of CPU cores or of GiB of memory. A node is "
-            "not removed if the cluster would have less without it."
+            "Minimum total amount of the resource in the cluster. The unit is a CPU core for cores and 1 GiB for "
+            "memory. A node is not removed if the total would fall below this minimum."
         ),
     ]
     max: Annotated[
         NaturalInt,
         doc(
-            "Maximum for the sum of all nodes in the cluster, as a number of CPU cores or of GiB of memory. A node is "
-            "not added if the cluster would have more with it."
+            "Maximum total amount of the resource in the cluster. The unit is a CPU core for cores and 1 GiB for "
+            "memory. A node is not added if the total would exceed this maximum."
         ),
     ]
 
 
 class GPULimit(Spec, frozen=True):
-    """Minimum and maximum number of GPUs of one type in the whole cluster."""
+    """Minimum and maximum total number of GPUs of one type in the cluster."""
 
     cel: ClassVar[tuple[Rule, ...]] = (_MAX_AT_LEAST_MIN,)
 
@@ -76,17 +76,23 @@ class GPULimit(Spec, frozen=True):
         str,
         Meta(min_length=1, max_length=317),
         doc(
-            "The GPU type: the resource name, e.g. nvidia.com/gpu or amd.com/gpu, or the value of the "
-            "node label cluster-api/accelerator."
+            "GPU type: a resource name, for example nvidia.com/gpu or amd.com/gpu, or a value of the node label "
+            "cluster-api/accelerator."
         ),
     ]
     min: Annotated[
         NaturalInt,
-        doc("Minimum number of GPUs of this type in the cluster. A node is not removed if the number would be lower."),
+        doc(
+            "Minimum total number of GPUs of this type in the cluster. A node is not removed if the total would fall "
+            "below this minimum."
+        ),
     ]
     max: Annotated[
         PositiveInt,
-        doc("Maximum number of GPUs of this type in the cluster. A node is not added if the number would be higher."),
+        doc(
+            "Maximum total number of GPUs of this type in the cluster. A node is not added if the total would exceed "
+            "this maximum."
+        ),
     ]
 
 
@@ -99,35 +105,35 @@ class ResourceLimits(Spec, frozen=True):
     max_nodes_total: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes in the cluster, including control plane nodes. Set it to at least the "
-            "number of nodes outside of node groups plus the maximum sizes of all node groups. 0 means "
-            "unlimited."
+            "Maximum number of nodes in the cluster, including control plane nodes. To allow every node group to "
+            "reach its maximum size, set this to at least the number of nodes outside of node groups plus the sum of "
+            "the maximum sizes of all node groups. 0 means unlimited."
         ),
     ] = None
     max_nodes_per_namespace: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes that the pods of one namespace may use. No node is added for pods of a "
-            "namespace if the namespace would then exceed the limit. Only nodes of node groups count. A node "
-            "shared by several namespaces counts toward each in proportion to the requests of its pods. Pods of "
-            f"DaemonSets and static pods do not count. 0 means unlimited. {OURS}"
+            "Maximum number of nodes that the pods of one namespace may use. No node is added for pods of a namespace "
+            "if the namespace would then exceed the limit. Only nodes that belong to node groups are counted. A node "
+            "that several namespaces share counts toward each of them in proportion to the requests of their pods. "
+            f"DaemonSet pods and static pods are ignored. 0 means unlimited. {OURS}"
         ),
     ] = None
     cores: Annotated[
         ResourceRange | None,
-        doc("Minimum and maximum number of CPU cores of all nodes in the cluster, including control plane nodes."),
+        doc("Minimum and maximum total number of CPU cores in the cluster, including control plane nodes."),
     ] = None
     memory: Annotated[
         ResourceRange | None,
         doc(
-            "Minimum and maximum memory of all nodes in the cluster, including control plane nodes, in GiB (2^30 "
-            "bytes). The values are plain numbers and not quantities such as 64Gi."
+            "Minimum and maximum total memory in the cluster, including control plane nodes, in GiB (2^30 bytes). The "
+            "values are plain numbers, not quantities such as 64Gi."
         ),
     ] = None
     gpus: Annotated[
         tuple[GPULimit, ...],
         bounded(
-            "Minimum and maximum number of GPUs in the cluster, with one entry for each GPU type.",
+            "Minimum and maximum total number of GPUs in the cluster, with one entry for each GPU type.",
             limit=16,
             **list_map("type"),
         ),
@@ -141,7 +147,7 @@ NAME: Final = "default"
 PRIORITY_THRESHOLD: Final = -10
 """Upstream's default for ``expendable-pods-priority-cutoff``."""
 
-OURS: Final = "Only trimtab has this field; OpenShift's ClusterAutoscaler does not."
+OURS: Final = "Only trimtab has this field; it is not part of OpenShift's ClusterAutoscaler."
 
 Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
@@ -166,7 +172,7 @@ class ScaleDown(Spec, frozen=True):
     delay_after_add: Annotated[
         GoDuration,
         doc(
-            "How long to wait after a scale-up was requested before nodes are removed.",
+            "How long to wait after a scale-up request before nodes are removed.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -174,7 +180,7 @@ class ScaleDown(Spec, frozen=True):
     delay_after_delete: Annotated[
         GoDuration,
         doc(
-            "How long to wait after a node was removed before another node is removed.",
+            "How long to wait after a node removal before another node is removed.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -190,8 +196,8 @@ class ScaleDown(Spec, frozen=True):
     unneeded_time: Annotated[
         GoDuration,
         doc(
-            "How long a node must be unneeded before it is removed. The field is spelled unneededTime; the "
-            "common misspelling uneededTime is rejected.",
+            "How long a node must have been unneeded before it is removed. The common misspelling uneededTime is "
+            "rejected.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -199,10 +205,9 @@ class ScaleDown(Spec, frozen=True):
     utilization_threshold: Annotated[
         Threshold,
         doc(
-            "A node is considered for removal only if its utilization is at or below this fraction. Utilization is "
-            "the sum of the pods' requests divided by the node's allocatable amount, for cpu or for memory, "
-            "whichever is higher. gpuUtilizationThreshold applies to nodes with GPUs instead. The value is a string, "
-            "so quote it.",
+            'Maximum utilization at which a node is considered for removal, as a decimal string, for example "0.5". '
+            "Utilization is the sum of the requests of the node's pods divided by the node's allocatable amount, for "
+            "cpu or memory, whichever is higher. For nodes with GPUs, gpuUtilizationThreshold applies instead.",
             THRESHOLD_RULE,
         ),
     ] = "0.5"
@@ -213,7 +218,7 @@ class ScaleDown(Spec, frozen=True):
     unready_time: Annotated[
         GoDuration,
         doc(
-            f"How long a node must be both unneeded and not ready before it is removed. {OURS}",
+            f"How long a node must have been both unneeded and not ready before it is removed. {OURS}",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -221,20 +226,20 @@ class ScaleDown(Spec, frozen=True):
     gpu_utilization_threshold: Annotated[
         Threshold,
         doc(
-            "A node with GPUs is considered for removal only if its GPU utilization is at or below this fraction. Its "
-            f"cpu and memory utilization do not matter. {OURS}",
+            "Maximum GPU utilization at which a node with GPUs is considered for removal, as a decimal string, for "
+            f'example "0.5". The node\'s cpu and memory utilization are ignored. {OURS}',
             THRESHOLD_RULE,
         ),
     ] = "0.5"
     max_hold: Annotated[
         GoDuration | None,
         doc(
-            "Maximum time for which pod annotations (cluster-autoscaler.kubernetes.io/safe-to-evict with the "
-            "value false or on-completion) may block the removal of a node. After that time the annotations on "
-            "pods of the node are ignored. The time starts when an annotation or a PodDisruptionBudget first blocks "
-            "the removal. Changing the annotation or replacing the pod does not restart it. PodDisruptionBudgets are "
-            "never ignored: if they block a node for longer, status.kept reports the node with the reason "
-            f"HeldTooLong. If unset, annotations block removals indefinitely. {OURS}",
+            "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict (false or "
+            "on-completion) may block the removal of a node. After that time, the annotation is ignored for all pods "
+            "on the node. The time is measured from the moment at which an annotation or a PodDisruptionBudget first "
+            "blocks the removal. Changing the annotation or replacing the pod does not reset it. PodDisruptionBudgets "
+            "are never ignored: if they block the removal for longer, status.kept lists the node with the reason "
+            f"HeldTooLong. If unset, annotations can block removals indefinitely. {OURS}",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -242,17 +247,19 @@ class ScaleDown(Spec, frozen=True):
     replace: Annotated[
         OnOff,
         doc(
-            "Whether to replace nodes with new nodes of other node groups that cost less in total, if the pods fit "
-            "there (consolidation). The price of a node per hour is read from the annotation trimtab.dev/price of "
-            "its node group; groups without the annotation are ignored. The new nodes are added first; then the old "
-            f"nodes are drained, regardless of their utilization. This evicts healthy pods. {OURS}"
+            "Whether to consolidate nodes, that is, to replace them with new nodes from other node groups if the pods "
+            "fit on the new nodes and the total price is lower. The hourly price of a node is read from the "
+            "annotation trimtab.dev/price of its node group. Node groups without this annotation are ignored. The new "
+            "nodes are added before the old nodes are drained. Nodes are replaced regardless of their utilization, so "
+            f"healthy pods are evicted. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
         Threshold,
         doc(
-            "Minimum saving for replacing nodes, as a fraction of the total price of the replaced nodes. With 0.15, "
-            f"the new nodes must cost at least 15% less than the old ones. The value is a string, so quote it. {OURS}",
+            "Minimum saving that is required to replace nodes, as a fraction of the total price of the old nodes. The "
+            'value is a decimal string: with "0.15", the new nodes must cost at least 15% less than the old nodes. '
+            f"{OURS}",
             THRESHOLD_RULE,
         ),
     ] = "0.15"
@@ -310,7 +317,7 @@ class ScaleUp(Spec, frozen=True):
         GoDuration,
         doc(
             "Minimum age of a pending pod before nodes are added for it. The pod annotation "
-            "cluster-autoscaler.kubernetes.io/pod-scale-up-delay can increase it.",
+            "cluster-autoscaler.kubernetes.io/pod-scale-up-delay can specify a longer delay.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -318,9 +325,9 @@ class ScaleUp(Spec, frozen=True):
     bypassed_schedulers: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         bounded(
-            "Names of schedulers whose pending pods may trigger a scale-up immediately. Pods of other schedulers "
-            "trigger a scale-up only after their scheduler has reported them as unschedulable (condition "
-            f"PodScheduled). Equivalent to --bypassed-scheduler-names of cluster-autoscaler. {OURS}",
+            "Names of schedulers whose pending pods can trigger a scale-up immediately. Pods of other schedulers "
+            "trigger a scale-up only after their scheduler has reported them as unschedulable in the condition "
+            f"PodScheduled. Equivalent to --bypassed-scheduler-names of cluster-autoscaler. {OURS}",
             limit=16,
             **SET,
         ),
@@ -329,19 +336,20 @@ class ScaleUp(Spec, frozen=True):
     force_daemon_sets: Annotated[
         bool,
         doc(
-            "Whether to reserve capacity on new nodes for every DaemonSet that matches the node group, even if "
-            "its pods run on none of the group's nodes or would not fit. Equivalent to --force-ds of "
-            "cluster-autoscaler. If true, anyone who may create DaemonSets can prevent scale-ups for other "
-            f"pods. {OURS}"
+            "Whether to reserve capacity on new nodes for every DaemonSet that matches the node group, even if its "
+            "pods do not run on existing nodes of the group or would not fit. Equivalent to --force-ds of "
+            "cluster-autoscaler. If true, any user who can create DaemonSets can prevent scale-ups for other pods. "
+            f"{OURS}"
         ),
     ] = False
     default_architecture: Annotated[
         Architecture | None,
         doc(
-            "Architecture (label kubernetes.io/arch) that is assumed for the new nodes of a node group if neither "
-            "its object nor an earlier node shows it. If unset, it is the architecture of all nodes of the cluster "
-            "or, if those differ, of all control plane nodes; if those differ too, none is assumed. Equivalent to "
-            f"CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. {OURS}"
+            "CPU architecture (label kubernetes.io/arch) to assume for new nodes of a node group if neither its "
+            "object nor an earlier node specifies one. If unset, the architecture of the cluster's nodes is assumed "
+            "if all of them have the same one, or else that of the control plane nodes if all of those have the same "
+            "one. Otherwise, no architecture is assumed. Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of "
+            f"cluster-autoscaler. {OURS}"
         ),
     ] = None
 
@@ -363,9 +371,9 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
         Meta(max_length=253),
         doc(
             "Name of the cluster whose node groups are scaled. It is compared with spec.clusterName of Cluster API "
-            "objects and with the label machine.openshift.io/cluster-api-cluster, if present, of Machine API objects. "
-            "If empty, all objects of an API must belong to the same cluster; otherwise no node group of that API is "
-            "scaled."
+            "objects and, if present, with the label machine.openshift.io/cluster-api-cluster of Machine API objects. "
+            "If empty, the node groups of an API are scaled only if all objects of that API belong to the same "
+            "cluster."
         ),
     ] = ""
     namespaces: Annotated[
@@ -379,39 +387,46 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
 
 
 class ClusterAutoscalerSpec(Spec, frozen=True):
-    """When nodes are added and removed, and within which limits.
+    """Configuration of the autoscaler: when nodes are added and removed, and within which limits.
 
-    With an empty spec, scale-down is enabled and the total size of the cluster is not limited.
+    If the spec is empty, scale-down is enabled and the total size of the cluster is unlimited.
     """
 
     mode: Annotated[
         Mode,
-        doc(f"Act: add and remove nodes. Simulate: only plan and report; nothing in the cluster is changed. {OURS}"),
+        doc(
+            "Whether the autoscaler changes the cluster. Act: nodes are added and removed. Simulate: changes are "
+            f"planned and reported, but not made. {OURS}"
+        ),
     ] = "Act"
     resource_limits: Annotated[
         ResourceLimits,
         doc(
-            "Limits for the number of nodes, CPU cores, memory and GPUs of the whole cluster. They only prevent nodes "
-            "from being added or removed, and never trigger a scale-up or scale-down."
+            "Limits for the total number of nodes, CPU cores, memory and GPUs in the cluster. Limits only prevent "
+            "nodes from being added or removed. They never trigger a scale-up or scale-down."
         ),
     ] = ResourceLimits()
     scale_down: Annotated[
         ScaleDown | None,
-        doc("Whether and when nodes are removed. If omitted, scale-down is enabled with its defaults."),
+        doc(
+            "Configuration of scale-down, which removes unneeded nodes. If omitted, scale-down is enabled with its "
+            "default settings."
+        ),
     ] = None
-    scale_up: Annotated[ScaleUp, doc("When and for which pods nodes are added.")] = ScaleUp()
+    scale_up: Annotated[ScaleUp, doc("Configuration of scale-up, which adds nodes for unschedulable pods.")] = ScaleUp()
     max_pod_grace_period: Annotated[
         NaturalInt,
         doc(
-            "Maximum termination grace period, in seconds, of pods that are evicted because their node is removed. "
-            "A longer terminationGracePeriodSeconds of a pod is reduced to it."
+            "Maximum termination grace period, in seconds, of pods that are evicted because their node is removed. If "
+            "the terminationGracePeriodSeconds of a pod is longer, this value is used instead."
         ),
     ] = 600
     max_node_provision_time: Annotated[
         GoDuration,
         doc(
-            "How long a requested node may take to register. After that time the scale-up counts as failed, its node "
-            "group is not scaled up during a backoff, and the pending pods are considered for scale-up again.",
+            "Maximum time for a requested node to register. After that time, the scale-up counts as failed, its node "
+            "group is not scaled up until a backoff has elapsed, and the pending pods are considered for scale-up "
+            "again.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -420,8 +435,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         int,
         Meta(ge=-MAX_INT32 - 1, le=MAX_INT32),
         doc(
-            "Pods with a priority below this value neither trigger a scale-up nor block a scale-down: their node may "
-            "be removed even if they fit on no other node. They are evicted, and their PodDisruptionBudgets apply."
+            "Priority below which pods neither trigger a scale-up nor block a scale-down. The node of such a pod may "
+            "be removed even if the pod fits on no other node. The pod is then evicted, subject to its "
+            "PodDisruptionBudgets."
         ),
     ] = PRIORITY_THRESHOLD
     balance_similar_node_groups: Annotated[
@@ -430,8 +446,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     balancing_ignored_labels: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of node labels that are ignored when the autoscaler looks for similar node groups. Labels with the "
-            "hostname, zone, region or name of the node group are always ignored.",
+            "Keys of node labels to ignore when the autoscaler determines which node groups are similar. Labels for "
+            "the hostname, zone, region and node group of a node are always ignored.",
             limit=64,
             **SET,
         ),
@@ -441,10 +457,7 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     ] = False
     ignore_mirror_pods_utilization: Annotated[
         bool,
-        doc(
-            "Whether to exclude mirror pods (static pods of the kubelet) when computing the utilization "
-            f"of a node. {OURS}"
-        ),
+        doc(f"Whether to exclude mirror pods (static pods) when computing the utilization of a node. {OURS}"),
     ] = False
     skip_nodes_with_local_storage: Annotated[
         bool, doc("Whether pods with emptyDir or hostPath volumes block the removal of their node.")
@@ -452,13 +465,14 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     expanders: Annotated[
         tuple[Expander, ...],
         bounded(
-            "How to choose the node group to scale up if the pods fit on new nodes of several groups. Each "
-            "expander decides among the node groups that the previous ones ranked equally. LeastWaste: least "
-            "unused cpu and memory on the new nodes. Priority: highest priority in the ConfigMap "
-            "cluster-autoscaler-priority-expander. Random: a random node group. The following exist only in "
-            "trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new nodes. Price: lowest price per "
-            "requested core, from the annotation trimtab.dev/price of the node groups. Grpc: the choice of the "
-            "expander server that the operator's flag --expander-grpc-address names. Defaults to LeastWaste.",
+            "How to choose the node group to scale up if the pending pods fit on new nodes of several groups, in "
+            "order of precedence. Each expander chooses among the node groups that the previous expanders rank "
+            "equally. LeastWaste: least unused cpu and memory on the new nodes. Priority: highest priority in the "
+            "ConfigMap cluster-autoscaler-priority-expander. Random: a random node group. The following expanders "
+            "exist only in trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new nodes. Price: lowest "
+            "price per requested core, from the annotation trimtab.dev/price of the node groups. Grpc: the choice of "
+            "the expander server that is configured with the operator's flag --expander-grpc-address. Defaults to "
+            "LeastWaste.",
             limit=7,
             **SET,
         ),
@@ -469,9 +483,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     startup_taints: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of taints that new nodes have until they are ready for pods, for example until a GPU driver is "
-            "installed. A new node with such a taint counts as upcoming. The taints are ignored in the decision "
-            "whether pending pods fit on a new node.",
+            "Keys of taints that new nodes have until they are ready to run pods, for example until a GPU driver is "
+            "installed. A new node with such a taint counts as upcoming. These taints are ignored when the autoscaler "
+            "determines whether pending pods fit on a new node.",
             limit=64,
             **SET,
         ),
@@ -483,8 +497,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     log_verbosity: Annotated[
         NaturalInt | None,
         doc(
-            "Log verbosity of OpenShift's cluster-autoscaler. trimtab accepts and ignores this field; its log level "
-            "is a setting of the operator."
+            "Log verbosity. Accepted for compatibility with OpenShift's ClusterAutoscaler and ignored. The log level "
+            "of trimtab is configured on the operator."
         ),
     ] = None
 
@@ -500,9 +514,10 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
 
 
 class ClusterAutoscaler(Spec, frozen=True):
-    """Adds nodes for unschedulable pods, and removes unneeded nodes.
+    """Configures the cluster autoscaler, which adds nodes for unschedulable pods and removes unneeded nodes.
 
-    The cluster has one ClusterAutoscaler, named default. MachineAutoscalers select the node groups that it scales.
+    There is one ClusterAutoscaler per cluster, named default. It scales node groups within their minimum and maximum
+    sizes, which are set, for example, by MachineAutoscalers.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

@@ -46,28 +46,30 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(Status, frozen=True):
-    """One aspect of the object's state, in the format of metav1.Condition."""
+    """Details of one aspect of the current state of the object."""
 
     type: Annotated[
         str,
         Meta(min_length=1, max_length=316, pattern="^[A-Za-z]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"),
-        doc("The type of the condition, in CamelCase, for example Ready."),
+        doc("Type of the condition in CamelCase, for example Ready."),
     ]
-    status: Annotated[ConditionStatus, doc("Status of the condition: True, False or Unknown.")]
+    status: Annotated[ConditionStatus, doc("Status of the condition, one of True, False or Unknown.")]
     reason: Annotated[
         str,
         Meta(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
-        doc("Why the condition has this status, as a reason code in CamelCase."),
+        doc("Reason code in CamelCase that explains the status of the condition."),
     ]
-    message: Annotated[str, bounded("Human-readable message with details of the reason.", limit=_LONGEST_MESSAGE)]
-    last_transition_time: Annotated[datetime, doc("When the status of the condition last changed.")]
+    message: Annotated[
+        str, bounded("Human-readable message with details about the status of the condition.", limit=_LONGEST_MESSAGE)
+    ]
+    last_transition_time: Annotated[datetime, doc("Last time the condition transitioned from one status to another.")]
     observed_generation: Annotated[
-        int, Meta(ge=0), doc("The metadata.generation that the condition is based on.", format="int64")
+        int, Meta(ge=0), doc("The metadata.generation that the condition was set based upon.", format="int64")
     ] = 0
 
 
 ObservedGeneration = Annotated[
-    int, Meta(ge=0), doc("The metadata.generation that this status is based on.", format="int64")
+    int, Meta(ge=0), doc("Most recent generation (metadata.generation) observed by the operator.", format="int64")
 ]
 
 

@@ -137,7 +137,7 @@ def _state(examples: str) -> Column:
 
 def _degraded() -> Column:
     return _condition_column(
-        "Degraded", "Whether a problem prevents a part of what the spec asks for; see the condition Degraded."
+        "Degraded", "Whether a problem prevents the object's spec from being fulfilled completely."
     )
 
 
@@ -215,7 +215,7 @@ def _with_typo_rules(schema: Schema) -> Schema:
     typos = {
         wrong: {
             "type": "string",
-            "description": f"Misspelling of {right}; objects that set it are rejected.",
+            "description": f"Misspelling of {right}. Objects that set this field are rejected.",
             "maxLength": 64,
             "x-kubernetes-validations": [Rule(rule="false", message=f"is not a valid field; use {right}").wire()],
         }
@@ -249,7 +249,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 type="integer",
                 description="Number of pods evicted since the policy was created.",
             ),
-            Column("Next", ".status.nextRun", description="When the next cycle is due."),
+            Column("Next", ".status.nextRun", description="Time at which the next cycle is due."),
             _condition_column("Ready", "Whether the policy is valid and its last cycle completed."),
             _degraded(),
             Column(
@@ -274,7 +274,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("dr",),
         type=DeschedulingRun,
         columns=(
-            Column("Policy", ".spec.plan.policy", description="The policy that the run belongs to."),
+            Column("Policy", ".spec.plan.policy", description="Name of the DeschedulerPolicy that the run belongs to."),
             Column("Mode", ".spec.plan.mode", description="Simulate, Approve or Act."),
             Column(
                 "Phase",
@@ -390,12 +390,13 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Deadlines",
                 ".status.counts.podsWithDeadline",
                 type="integer",
-                description="Number of pods that do not tolerate a NoExecute taint of their node without a time limit.",
+                description="Number of pods that tolerate a NoExecute taint of their node only for a limited time or "
+                "not at all.",
             ),
             Column(
                 "Next",
                 ".status.nextDeadlines[0].due",
-                description="Earliest time at which a pod's toleration of a NoExecute taint ends or ended.",
+                description="Earliest time at which a pod's toleration of a NoExecute taint ends or has ended.",
             ),
             _condition_column("Ready", "Whether the spec is valid, and nodes and pods are watched."),
             _degraded(),
@@ -409,7 +410,11 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("sp",),
         type=SchedulerPolicy,
         columns=(
-            Column("Scheduler", ".spec.schedulerName", description="The spec.schedulerName that the policy handles."),
+            Column(
+                "Scheduler",
+                ".spec.schedulerName",
+                description="The spec.schedulerName of the pods that the policy schedules.",
+            ),
             _state("Idle, Scheduling"),
             Column(
                 "Active",
@@ -449,7 +454,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Mutated",
                 ".status.mutated",
                 type="integer",
-                description="Number of requests that the rules changed, or would have changed in mode Enforce.",
+                description="Number of requests that the rules changed, or would change in mode Enforce.",
             ),
             Column("Refused", ".status.refused", type="integer", description="Number of requests that were refused."),
             _condition_column("Ready", "Whether the rules are valid and the webhooks are registered."),

@@ -50,7 +50,7 @@ Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
 class Requirement(Spec, frozen=True):
-    """A requirement on one label."""
+    """A label selector requirement, which consists of a key, an operator and values."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -60,28 +60,36 @@ class Requirement(Spec, frozen=True):
         ),
     )
 
-    key: Annotated[str, bounded("The label key that the requirement applies to.", least=1, limit=317)]
+    key: Annotated[str, bounded("Label key that the requirement applies to.", least=1, limit=317)]
     operator: Annotated[
-        Operator, doc("How the label's value is compared with values: In, NotIn, Exists or DoesNotExist.")
+        Operator,
+        doc("Relationship of the label to the values. Valid operators are In, NotIn, Exists and DoesNotExist."),
     ]
     values: Annotated[
         tuple[LabelValue, ...],
         bounded(
-            "The values to compare with. Required for In and NotIn; must be empty for Exists and DoesNotExist.",
+            "Label values. Must not be empty if the operator is In or NotIn. Must be empty if the operator is "
+            "Exists or DoesNotExist.",
             limit=64,
         ),
     ] = ()
 
 
 class Selector(Spec, frozen=True):
-    """A label selector. matchLabels and matchExpressions must all match; an empty selector matches every object."""
+    """A label selector. The requirements of matchLabels and matchExpressions are ANDed.
+
+    An empty selector matches all objects.
+    """
 
     match_labels: Annotated[
-        Mapping[str, LabelValue], bounded("Labels that the object must have, with exactly these values.", limit=32)
+        Mapping[str, LabelValue],
+        bounded(
+            "Map of label keys to values. A selected object must have all of these labels with these values.", limit=32
+        ),
     ] = field(default_factory=dict)
     match_expressions: Annotated[
         tuple[Requirement, ...],
-        bounded("Label requirements that must all be met.", limit=32, **ATOMIC),
+        bounded("List of label selector requirements. A selected object must meet all of them.", limit=32, **ATOMIC),
     ] = ()
 
     def compile(self) -> KubeSelector:
@@ -101,14 +109,14 @@ NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 
 
 class Protections(Spec, frozen=True):
-    """Which pods are never evicted.
+    """Rules that protect pods from eviction.
 
-    These pods are always protected: pods with a system-critical priority, pods without a controller, static and mirror
-    pods, DaemonSet pods, pods of a PodGroup, and pods that are already terminating. Pods with emptyDir or hostPath
-    volumes and pods in system namespaces are protected unless the protection is listed in disabled.
+    The following pods are always protected: pods with a system-critical priority, pods without a controller that have
+    not failed, static and mirror pods, DaemonSet pods, pods of a PodGroup, and terminating pods. Pods with emptyDir or
+    hostPath volumes, pods in system namespaces, and failed pods without a controller are protected by default.
 
-    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from all protections
-    that can be configured here, and from priorityThreshold. With any other value, it protects the pod.
+    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from priorityThreshold
+    and from all configurable protections except FailedBarePods. With any other value, the annotation protects the pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -123,10 +131,11 @@ class Protections(Spec, frozen=True):
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
-            "Default protections to disable. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may "
-            "be evicted and lose the data in these volumes. SystemNamespaces: pods in system namespaces "
-            "(kube-*, openshift and openshift-*) may be evicted. FailedBarePods: failed pods without a "
-            "controller may be deleted; nothing recreates them. No other default protection can be disabled.",
+            "Default protections to disable. PodsWithLocalStorage protects pods with emptyDir or hostPath "
+            "volumes, which lose the data in these volumes when they are evicted. SystemNamespaces protects pods "
+            "in system namespaces (kube-*, openshift and openshift-*). FailedBarePods protects failed pods "
+            "without a controller, which are not recreated after their deletion. Other default protections cannot "
+            "be disabled.",
             limit=3,
             **SET,
         ),
@@ -134,9 +143,9 @@ class Protections(Spec, frozen=True):
     extra: Annotated[
         tuple[ExtraProtection, ...],
         bounded(
-            "Additional protections. PodsWithPVC: pods that use a PersistentVolumeClaim are not evicted. "
-            "PodsWithoutPDB: pods that no PodDisruptionBudget selects are not evicted. PodsWithResourceClaims: pods "
-            "that use a ResourceClaim are not evicted.",
+            "Additional protections to enable. PodsWithPVC protects pods that use a PersistentVolumeClaim. "
+            "PodsWithoutPDB protects pods that no PodDisruptionBudget selects. PodsWithResourceClaims protects "
+            "pods that use a ResourceClaim.",
             limit=3,
             **SET,
         ),
@@ -144,9 +153,9 @@ class Protections(Spec, frozen=True):
     protected_storage_classes: Annotated[
         tuple[Name, ...],
         bounded(
-            "Limits the protection PodsWithPVC, which must be listed in extra, to pods that use a claim of one of "
-            "these StorageClasses or a claim whose StorageClass is unknown. If unset, PodsWithPVC protects pods with "
-            "any claim.",
+            "Names of the StorageClasses to which the protection PodsWithPVC is limited. If set, PodsWithPVC "
+            "protects only pods that use a claim of one of these StorageClasses or of an unknown StorageClass. If "
+            "unset, it protects pods that use any claim. Requires PodsWithPVC in extra.",
             least=1,
             limit=64,
             **SET,
@@ -155,24 +164,25 @@ class Protections(Spec, frozen=True):
     no_eviction_policy: Annotated[
         NoEvictionPolicy,
         doc(
-            "How the pod annotation descheduler.alpha.kubernetes.io/prefer-no-eviction is treated. Preferred: among "
-            "pods of equal priority and QoS class, pods without the annotation are evicted first. Mandatory: pods with "
-            "the annotation are not evicted."
+            "How the pod annotation descheduler.alpha.kubernetes.io/prefer-no-eviction is handled. If Preferred, "
+            "pods without the annotation are evicted before pods with the annotation that have the same priority "
+            "and QoS class. If Mandatory, pods with the annotation are not evicted."
         ),
     ] = "Preferred"
     min_replicas: Annotated[
         PositiveInt | None,
         doc(
-            "A pod is not evicted if its owner (ReplicaSet, StatefulSet, …) has fewer pods than this number, "
-            "not counting terminating and terminated pods. For example, 2 protects single replicas. With "
-            "singleReplica: Surge, single replicas that a rolling update can replace without an outage are "
-            "exempt."
+            "Minimum number of pods that an owner (such as a ReplicaSet or StatefulSet) must have for its pods to "
+            "be evicted. Terminating and terminated pods are not counted. For example, 2 protects single "
+            "replicas. If singleReplica is Surge, single replicas that a rolling update can replace without an "
+            "outage are not protected."
         ),
     ] = None
     min_pod_age: Annotated[
         Duration | None,
         doc(
-            "Pods that started less than this duration ago, or have not started yet, are not evicted; for example 10m.",
+            "Minimum age of pods that may be evicted, for example 10m. The age is measured from status.startTime. "
+            "If minPodAge is set, pods without a startTime are not evicted.",
             DURATION_RULE,
         ),
     ] = None
@@ -180,12 +190,12 @@ class Protections(Spec, frozen=True):
     max_hold: Annotated[
         Duration | None,
         doc(
-            "How long an annotation may prevent the eviction of a workload's pods, for example 24h. This "
-            'applies to descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
-            "prefer-no-eviction if noEvictionPolicy is Mandatory. The period starts when a strategy first "
-            "selects a pod of the workload for eviction; changing the annotation does not restart it. After the "
-            "period, the annotations no longer protect the workload's pods, but PodDisruptionBudgets still "
-            "apply. If unset, annotations protect pods without a time limit.",
+            "Maximum time for which an annotation can prevent the eviction of a workload's pods, for example 24h. "
+            'Applies to descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
+            "descheduler.alpha.kubernetes.io/prefer-no-eviction if noEvictionPolicy is Mandatory. The time is "
+            "measured from when a strategy first selects a pod of the workload for eviction, and changing the "
+            "annotation does not reset it. After this time, annotations no longer protect the workload's pods, "
+            "but PodDisruptionBudgets still apply. If unset, annotations protect pods indefinitely.",
             DURATION_RULE,
         ),
     ] = None
@@ -202,10 +212,10 @@ class Protections(Spec, frozen=True):
 
 
 class PriorityThreshold(Spec, frozen=True):
-    """Pods whose priority is at or above this threshold are not evicted.
+    """Priority at or above which pods are not evicted.
 
-    The threshold is the name of a PriorityClass or a number. If unset, priority protects only pods with a
-    system-critical priority.
+    Exactly one of name and value must be set. If priorityThreshold is unset, only pods with a system-critical priority
+    are protected because of their priority.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -214,13 +224,16 @@ class PriorityThreshold(Spec, frozen=True):
 
     name: Annotated[
         Name | None,
-        doc("The name of the PriorityClass whose value is the threshold. If it does not exist, no pod is evicted."),
+        doc(
+            "Name of the PriorityClass whose value is the threshold. If the PriorityClass does not exist, no pods "
+            "are evicted."
+        ),
     ] = None
     value: (
         Annotated[
             int,
             Meta(ge=-MAX_INT32 - 1, le=MAX_INT32),
-            doc("The threshold as a priority value, as in PriorityClass.value."),
+            doc("Integer value of the threshold, which is compared with the priority of pods."),
         ]
         | None
     ) = None
@@ -239,50 +252,51 @@ CrossNamespace = Literal["Deny", "Allow"]
 
 
 class Limits(Spec, frozen=True):
-    """Limits on the evictions of this policy. A limit that is unset does not apply; perMinute has a default."""
+    """Limits on the number of evictions by this policy. A limit that is unset and has no default does not apply."""
 
     per_cycle: Annotated[PositiveInt | None, doc("Maximum number of evictions per cycle.")] = None
     per_node: Annotated[PositiveInt | None, doc("Maximum number of pods evicted from each node per cycle.")] = None
-    per_namespace: Annotated[PositiveInt | None, doc("Maximum number of pods evicted in each namespace per cycle.")] = (
-        None
-    )
+    per_namespace: Annotated[
+        PositiveInt | None, doc("Maximum number of pods evicted from each namespace per cycle.")
+    ] = None
     per_owner: Annotated[
-        PositiveInt | None, doc("Maximum number of pods evicted per owner (ReplicaSet, StatefulSet, Job, …) and cycle.")
+        PositiveInt | None,
+        doc("Maximum number of pods of each owner (such as a ReplicaSet, StatefulSet or Job) evicted per cycle."),
     ] = None
     per_causing_namespace: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum number of evictions per cycle that the pods of each namespace may cause by their "
-            "scheduling rules (anti-affinity, affinity, topology spread constraints or node affinity). The "
-            "evicted pods may be in any namespace."
+            "Maximum number of evictions per cycle that are caused by the scheduling rules of pods in any one "
+            "namespace. Scheduling rules are pod affinity, pod anti-affinity, node affinity and topology spread "
+            "constraints. The evicted pods may be in any namespace."
         ),
     ] = None
     per_minute: Annotated[
         PositiveInt,
         doc(
-            "Maximum number of evictions per minute. This rate delays the execution of a plan but does not "
-            "limit the number of planned evictions. In mode Act, evictions that have not been executed when the "
-            "next cycle is due are dropped, and that cycle makes a new plan."
+            "Maximum number of evictions per minute. This limit delays the execution of a plan but does not "
+            "reduce the number of planned evictions. In mode Act, evictions that have not been executed when the "
+            "next cycle is due are dropped, and the next cycle makes a new plan."
         ),
     ] = 30
 
 
 class Cooldown(Spec, frozen=True):
-    """How long a strategy does not evict an owner's pods again after an eviction that did not help.
+    """Settings that prevent a strategy from repeating ineffective evictions.
 
-    An eviction did not help if the replacement pod was scheduled to the same node, stayed Pending, or was scheduled to
-    a node from which the same strategy would evict it again. The owner is the workload, such as a Deployment or
-    StatefulSet. The cooldown doubles with each further eviction that did not help. After the number of evictions in
-    attempts, the strategy stops evicting the owner's pods until the pod template or this spec changes, or the policy's
-    annotation trimtab.dev/try-again gets a new value. status.memory and the condition Effective report the affected
-    owners.
+    An eviction is ineffective if the replacement pod is scheduled to the same node, stays Pending, or is scheduled to a
+    node from which the same strategy would evict it again. During the cooldown that follows, the strategy does not
+    evict pods of the same workload, such as a Deployment or StatefulSet. The cooldown doubles with each consecutive
+    ineffective eviction. When the number of ineffective evictions reaches attempts, the strategy stops evicting pods of
+    the workload until the pod template or the policy's spec changes, or the policy's annotation trimtab.dev/try-again
+    is set to a new value. The affected workloads are listed in status.memory and in the condition Effective.
     """
 
     initial: Annotated[
         Duration,
         doc(
-            "How long the strategy does not evict the owner's pods after the first eviction that did not help, "
-            "for example because the replacement pod was scheduled to the same node.",
+            "Duration of the cooldown after the first ineffective eviction. For example, an eviction is "
+            "ineffective if the replacement pod is scheduled to the same node.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -290,8 +304,8 @@ class Cooldown(Spec, frozen=True):
     maximum: Annotated[
         Duration,
         doc(
-            "The longest cooldown. The cooldown doubles with each consecutive eviction that did not help, up to "
-            "this value.",
+            "Maximum duration of the cooldown. The cooldown doubles with each consecutive ineffective eviction "
+            "until it reaches this value.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -300,15 +314,16 @@ class Cooldown(Spec, frozen=True):
         int,
         Meta(ge=1, le=20),
         doc(
-            "Number of consecutive evictions that did not help after which the strategy stops evicting the "
-            "owner's pods. It resumes when the pod template or this spec changes, or when the policy's "
-            "annotation trimtab.dev/try-again gets a new value."
+            "Number of consecutive ineffective evictions after which a strategy stops evicting pods of a "
+            "workload. The strategy resumes when the pod template or the policy's spec changes, or when the "
+            "policy's annotation trimtab.dev/try-again is set to a new value."
         ),
     ] = 3
     pending_deadline: Annotated[
         Duration,
         doc(
-            "How long a replacement pod may stay Pending before the eviction counts as one that did not help.",
+            "Maximum time that a replacement pod may stay Pending. After this time, the eviction counts as "
+            "ineffective.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -326,10 +341,10 @@ class Cooldown(Spec, frozen=True):
 
 
 class Namespaces(Spec, frozen=True):
-    """Selects the namespaces whose pods may be evicted, by name.
+    """Selects by name the namespaces whose pods may be evicted.
 
-    If both lists are unset, pods of all namespaces may be evicted except those in system namespaces, which are
-    protected by default.
+    If neither include nor exclude is set, pods in all namespaces may be evicted. Pods in system namespaces are
+    protected by default, even if include lists these namespaces.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
@@ -337,19 +352,25 @@ class Namespaces(Spec, frozen=True):
     include: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Only pods in these namespaces may be evicted. Mutually exclusive with exclude.", least=1, limit=256, **SET
+            "Names of the namespaces whose pods may be evicted. Mutually exclusive with exclude.",
+            least=1,
+            limit=256,
+            **SET,
         ),
     ] = ()
     exclude: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Pods in these namespaces are not evicted. Mutually exclusive with include.", least=1, limit=256, **SET
+            "Names of the namespaces whose pods are not evicted. Mutually exclusive with include.",
+            least=1,
+            limit=256,
+            **SET,
         ),
     ] = ()
 
 
 class DeschedulerPolicySpec(Spec, frozen=True):
-    """The strategies to run, when to run them, and which pods and nodes they apply to."""
+    """Specification of the desired behavior of the DeschedulerPolicy."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -365,34 +386,36 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         ),
     )
 
-    strategies: Annotated[Strategies, doc("The strategies by name, each with the fields enabled and params.")]
+    strategies: Annotated[Strategies, doc("Strategies to run, keyed by name.")]
     mode: Annotated[
         Mode,
         doc(
-            "What happens to a plan. Simulate: the plan is reported and no pod is evicted. Approve: the plan is "
-            "written as a DeschedulingRun. After a user has set the run's spec.approved to true, the evictions "
-            "that are still valid are executed. Act: the plan is executed immediately."
+            "How plans are executed. Simulate only reports the plan and evicts no pods. Approve records the plan "
+            "in a DeschedulingRun. After a user has set spec.approved of the DeschedulingRun to true, the "
+            "evictions that are still valid are executed. Act executes the plan immediately."
         ),
     ] = "Simulate"
-    suspend: Annotated[bool, doc("Suspends the policy: no cycle starts while this is true.")] = False
+    suspend: Annotated[bool, doc("Whether the policy is suspended. While it is suspended, no cycles start.")] = False
     interval: Annotated[
         Duration | None,
         doc(
-            "Time between the starts of two cycles, for example 30s, 5m or 1h30m. Mutually exclusive with schedule. "
-            "Defaults to 5m if both are unset.",
+            "Time between the starts of consecutive cycles, for example 30s, 5m or 1h30m. Mutually exclusive with "
+            "schedule. Defaults to 5m if schedule is unset.",
             DURATION_RULE,
             INTERVAL_RULE,
         ),
     ] = None
-    schedule: Annotated[Schedule | None, doc("Times at which cycles start. Mutually exclusive with interval.")] = None
+    schedule: Annotated[
+        Schedule | None, doc("Cron schedule that determines when cycles start. Mutually exclusive with interval.")
+    ] = None
     windows: Annotated[
         tuple[Window, ...],
         bounded(
-            "Maintenance windows. If set, pods are evicted only while a window is open. In mode Act, cycles run "
-            "only while a window is open, and evictions that were not executed when it closes are dropped; a "
-            "new plan is made in the next window. In mode Approve, plans are made at any time, and an approved "
-            "run is executed while a window is open, within its approvalDeadline. If unset, pods may be evicted "
-            "at any time.",
+            "Maintenance windows during which pods may be evicted. If unset, pods may be evicted at any time. In "
+            "mode Act, cycles run only while a window is open. Evictions that have not been executed when the "
+            "window closes are dropped, and a new plan is made in the next window. In mode Approve, plans are "
+            "made at any time, but an approved DeschedulingRun is executed only while a window is open and within "
+            "approvalDeadline after its approval.",
             least=1,
             limit=MAX_WINDOWS,
             **ATOMIC,
@@ -401,8 +424,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     approval_deadline: Annotated[
         Duration,
         doc(
-            "In mode Approve, how long after its creation a DeschedulingRun can be approved, for example 30m. "
-            "An approved run must be completed within the same time after its approval; otherwise it expires.",
+            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve, for example "
+            "30m. An approved DeschedulingRun must be completed within the same time after its approval. "
+            "Otherwise, it expires.",
             DURATION_RULE,
             APPROVAL_RULE,
         ),
@@ -411,36 +435,38 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         int,
         Meta(ge=0, le=MAX_RUNS),
         doc(
-            "Number of DeschedulingRuns of this policy to keep. Older runs are deleted, except those that are pending "
-            "approval or being executed. 0 disables DeschedulingRuns and is not allowed in mode Approve."
+            "Number of DeschedulingRuns of this policy to retain. Older DeschedulingRuns are deleted unless they "
+            "are pending approval, are being executed, or were approved and ended less than 10 minutes ago. The "
+            "value 0 disables DeschedulingRuns and is not allowed in mode Approve."
         ),
     ] = 10
     grace_period_seconds: Annotated[
         NaturalInt | None,
         doc(
-            "Overrides the terminationGracePeriodSeconds of evicted pods; 0 kills them immediately. If "
-            "unset, which is recommended, each pod's own grace period applies."
+            "Grace period in seconds that overrides the terminationGracePeriodSeconds of evicted pods. If 0, "
+            "evicted pods are killed immediately. If unset (recommended), the grace period of each pod applies."
         ),
     ] = None
     single_replica: Annotated[
         SingleReplica,
         doc(
-            "How to evict a Ready pod that is the only replica of its owner. Evict: through the eviction API like any "
-            "other pod; the workload is unavailable until the replacement is Ready. Surge: the pod's Deployment is "
-            "restarted with a rolling update, so that the new pod is Ready before the old pod terminates. With Surge, "
-            "pods for which that is impossible are not evicted: pods without a Deployment, Deployments whose maxSurge "
-            "and maxUnavailable do not allow it, and pods with a volume that only one node can mount."
+            "How a Ready pod is evicted if it is the only replica of its owner. Evict uses the eviction API, as "
+            "for other pods. The workload is then unavailable until the replacement pod is Ready. Surge restarts "
+            "the pod's Deployment with a rolling update, so that the new pod is Ready before the old pod "
+            "terminates. If Surge is set, single replicas that cannot be replaced in this way are not evicted. "
+            "These are pods that do not belong to a Deployment, pods of a Deployment whose maxSurge and "
+            "maxUnavailable do not allow it, and pods with a volume that only one node can mount."
         ),
     ] = "Evict"
     cross_namespace: Annotated[
         CrossNamespace,
         doc(
-            "Whether a pod may be evicted because of a pod in another namespace: to satisfy the other pod's "
-            "anti-affinity, or to reduce the utilization of a node on which the other pod runs and cannot be "
-            "evicted itself (for example, because it is in a system namespace). Deny: never. Allow: only if the "
-            "other pod has a higher priority, was placed by a scheduler, and is not protected from eviction by "
-            "its own spec, annotations or PodDisruptionBudgets. With either setting, no pod is evicted because "
-            "of a pod with a lower priority, even in the same namespace."
+            "Whether a pod may be evicted because of a pod in another namespace. Such an eviction satisfies the "
+            "other pod's anti-affinity, or it reduces the utilization of a node on which the other pod runs and "
+            "cannot be evicted, for example because it is in a system namespace. Deny prevents these evictions. "
+            "Allow permits them if the other pod has a higher priority, was placed by a scheduler, and is not "
+            "protected from eviction by its own spec, annotations or PodDisruptionBudgets. In both cases, no pod "
+            "is evicted because of a pod with a lower priority, even in the same namespace."
         ),
     ] = "Deny"
     limits: Limits = Limits()
@@ -450,18 +476,18 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     namespace_selector: Annotated[
         Selector | None,
         doc(
-            "Only pods in namespaces whose labels match may be evicted. Applies in addition to namespaces. If unset, "
-            "all namespaces match."
+            "Label selector for namespaces. Only pods in matching namespaces may be evicted. The selector applies "
+            "in addition to spec.namespaces. If unset, all namespaces match."
         ),
     ] = None
     pod_selector: Annotated[
-        Selector | None, doc("Only pods whose labels match may be evicted. If unset, all pods match.")
+        Selector | None, doc("Label selector for pods. Only matching pods may be evicted. If unset, all pods match.")
     ] = None
     node_selector: Annotated[
         Selector | None,
         doc(
-            "Only nodes whose labels match are considered, both as nodes to evict pods from and as target nodes. If "
-            "unset, all nodes match."
+            "Label selector for nodes. Pods are evicted only from matching nodes, and only matching nodes are "
+            "considered as targets. If unset, all nodes match."
         ),
     ] = None
     priority_threshold: PriorityThreshold | None = None
@@ -485,9 +511,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
 
 
 class DeschedulerPolicy(Spec, frozen=True):
-    """Defines which pods may be evicted and rescheduled, when, how many at a time, and which are protected.
+    """DeschedulerPolicy defines which pods are evicted to be rescheduled, when they are evicted, and at which rate.
 
-    The default mode is Simulate: the policy plans and reports in its status and in events, but evicts no pod.
+    In the default mode Simulate, no pods are evicted. The policy reports its plan in its status and in events.
     """
 
     spec: DeschedulerPolicySpec

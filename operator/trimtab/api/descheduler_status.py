@@ -55,148 +55,156 @@ undone or failed.
 class MovedOwner(Status, frozen=True):
     """The owner of evicted pods and the strategy that evicted them."""
 
-    strategy: Annotated[ObjectName, doc("The strategy that requested the eviction.")]
-    namespace: Annotated[ObjectName, doc("The namespace of the workload and its pods.")]
+    strategy: Annotated[ObjectName, doc("Name of the strategy that evicted pods of the workload.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the workload.")]
     kind: Annotated[
         ObjectName,
-        doc("The kind of the workload that the evicted pod belongs to, for example Deployment or StatefulSet."),
+        doc("Kind of the workload to which the evicted pod belonged, for example Deployment or StatefulSet."),
     ]
-    name: Annotated[ObjectName, doc("The name of the workload that the evicted pod belongs to.")]
+    name: Annotated[ObjectName, doc("Name of the workload to which the evicted pod belonged.")]
     template: Annotated[
         str,
         Meta(max_length=64),
-        doc("A hash of the pod template of the evicted pod. The entry applies only to pods with the same template."),
+        doc("Hash of the pod template of the evicted pod. The entry applies only to pods with the same template."),
     ]
 
 
 class WatchedEviction(MovedOwner, frozen=True):
-    """An eviction whose replacement pod is observed, to find out whether the eviction helped (see spec.cooldown)."""
+    """An eviction whose replacement pod is observed to determine whether the eviction was effective."""
 
-    pod: Annotated[ObjectName, doc("The name of the evicted pod.")]
-    uid: Annotated[Uid, doc("The UID of the evicted pod.")]
-    node: Annotated[ObjectName, doc("The node that the pod was evicted from.")]
-    target: Annotated[
-        ObjectName, doc("The node on which the plan reserved capacity for the pod that replaces the evicted pod.")
-    ]
+    pod: Annotated[ObjectName, doc("Name of the evicted pod.")]
+    uid: Annotated[Uid, doc("UID of the evicted pod.")]
+    node: Annotated[ObjectName, doc("Name of the node from which the pod was evicted.")]
+    target: Annotated[ObjectName, doc("Name of the node on which the plan reserved capacity for the replacement pod.")]
     time: Annotated[
         datetime,
-        doc("When the pod was evicted. While the cycle is running, this is the start of the cycle."),
+        doc(
+            "Time at which the pod was evicted. Until the result of the eviction is recorded, this is the start "
+            "time of the cycle."
+        ),
     ]
     after: Annotated[
         datetime | None,
         doc(
-            "The creation time of the workload's newest pod when the eviction was requested. A pod that was "
-            "created later can be the replacement."
+            "Creation time of the workload's newest pod at the time when the eviction was requested. Only pods "
+            "that were created later can be the replacement pod."
         ),
     ] = None
     background: Annotated[
         bool,
         doc(
-            "Whether another controller took over the eviction and completes it asynchronously, for example "
-            "KubeVirt with a live migration."
+            "Whether another controller took over the eviction and completes it asynchronously. For example, "
+            "KubeVirt evicts a virtual machine by live migration."
         ),
     ] = False
     restarted: Annotated[
         bool,
         doc(
-            "Whether the pod is replaced by a rolling restart of its Deployment (singleReplica: Surge) that had "
-            "not finished when the cycle ended."
+            "Whether the pod is being replaced by a rolling restart of its Deployment (singleReplica: Surge) that "
+            "was still in progress when the cycle ended."
         ),
     ] = False
-    replacement: Annotated[
-        Uid, doc("The UID of the pod that replaces the evicted pod; empty until it is scheduled.")
-    ] = ""
+    replacement: Annotated[Uid, doc("UID of the replacement pod. Empty until the replacement pod is scheduled.")] = ""
     landed: Annotated[
-        ObjectName, doc("The node that the replacement pod was scheduled to; empty until it is scheduled.")
+        ObjectName, doc("Name of the node to which the replacement pod was scheduled. Empty until it is scheduled.")
     ] = ""
     landed_time: Annotated[
-        datetime | None, doc("When the operator observed that the replacement pod was scheduled; unset until then.")
+        datetime | None,
+        doc("Time at which the operator observed that the replacement pod was scheduled. Unset until then."),
     ] = None
 
 
 class Setback(MovedOwner, frozen=True):
-    """A workload whose pods a strategy does not evict, because its earlier evictions of them did not help.
-
-    The field trouble explains why the most recent eviction did not help.
-    """
+    """A workload for which the evictions by a strategy were ineffective, and the resulting cooldown."""
 
     failures: Annotated[
         NaturalInt,
-        doc(
-            "Number of consecutive evictions that did not help, for example because the replacement pod was "
-            "scheduled to the same node."
-        ),
+        doc("Number of consecutive ineffective evictions of the workload's pods by the strategy."),
     ]
-    time: Annotated[datetime, doc("When the operator found that the most recent eviction did not help.")]
+    time: Annotated[datetime, doc("Time at which the operator found that the most recent eviction was ineffective.")]
     until: Annotated[
-        datetime, doc("The strategy does not evict the workload's pods before this time. Ignored if gaveUp is true.")
+        datetime, doc("Time before which the strategy does not evict pods of the workload. Ignored if gaveUp is true.")
     ]
     trouble: Annotated[
         FailureKind,
         doc(
-            "Why the most recent eviction did not help. CameBack: the replacement pod was scheduled to the same "
-            "node. Pending: the replacement pod was not scheduled within cooldown.pendingDeadline. WantedAway: "
-            "the replacement pod was scheduled to a node from which the same strategy would evict it again. "
-            "Stayed: another controller or a rolling restart took over the eviction but did not replace the "
-            "pod."
+            "Reason why the most recent eviction was ineffective. CameBack means that the replacement pod was "
+            "scheduled to the same node. Pending means that the replacement pod was not scheduled within "
+            "spec.cooldown.pendingDeadline. WantedAway means that the replacement pod was scheduled to a node "
+            "from which the same strategy would evict it again. Stayed means that another controller or a rolling "
+            "restart took over the eviction but did not replace the pod."
         ),
     ]
-    node: Annotated[ObjectName, doc("The node that the most recently evicted pod was evicted from.")] = ""
+    node: Annotated[
+        ObjectName, doc("Name of the node from which the strategy most recently evicted a pod of the workload.")
+    ] = ""
     landed: Annotated[
         ObjectName,
-        doc("The node that the most recent replacement pod was scheduled to; empty if trouble is Pending or Stayed."),
+        doc(
+            "Name of the node to which the most recent replacement pod was scheduled. Empty if trouble is Pending "
+            "or Stayed."
+        ),
     ] = ""
-    replacement: Annotated[Uid, doc("The UID of the most recent replacement pod; empty if trouble is Stayed.")] = ""
+    replacement: Annotated[Uid, doc("UID of the most recent replacement pod. Empty if trouble is Stayed.")] = ""
     gone_time: Annotated[
         datetime | None,
         doc(
-            "When the operator first found that the workload has no pods; unset while it has pods. If no pod is "
-            "created within an hour, the entry is removed."
+            "Time at which the operator first observed that the workload has no pods. Unset while the workload "
+            "has pods. If no pod is created within an hour of this time, the entry is removed."
         ),
     ] = None
     gave_up: Annotated[
         bool,
         doc(
-            "Whether the strategy has stopped evicting the workload's pods, because the number of failures "
-            "reached cooldown.attempts. It resumes when the pod template or the spec changes, or when the "
-            "annotation trimtab.dev/try-again gets a new value."
+            "Whether the strategy has stopped evicting pods of the workload, because failures reached "
+            "spec.cooldown.attempts. The strategy resumes when the pod template or the policy's spec changes, or "
+            "when the policy's annotation trimtab.dev/try-again is set to a new value."
         ),
     ] = False
 
 
 class HeldWorkload(Status, frozen=True):
-    """A workload with pods that a strategy selected for eviction but that an annotation protects."""
+    """A workload with pods that a strategy selected for eviction although an annotation protects them."""
 
-    namespace: Annotated[ObjectName, doc("The namespace of the workload and its pods.")]
-    kind: Annotated[ObjectName, doc("The kind of the workload, for example Deployment or StatefulSet.")]
-    name: Annotated[ObjectName, doc("The name of the workload.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the workload.")]
+    kind: Annotated[ObjectName, doc("Kind of the workload, for example Deployment or StatefulSet.")]
+    name: Annotated[ObjectName, doc("Name of the workload.")]
     since: Annotated[
         datetime,
         doc(
-            "When a strategy first selected one of these pods for eviction. protections.maxHold is counted from "
-            "this time."
+            "Time at which a strategy first selected one of the workload's pods for eviction. "
+            "spec.protections.maxHold is measured from this time."
         ),
     ]
-    seen: Annotated[datetime, doc("When a strategy last selected one of these pods for eviction.")]
+    seen: Annotated[
+        datetime, doc("Time at which a strategy most recently selected one of the workload's pods for eviction.")
+    ]
 
 
 class EvictionMemory(Status, frozen=True):
-    """Recent evictions and whether they helped."""
+    """Recent evictions and whether they were effective."""
 
     generation: Annotated[
         int,
         Meta(ge=0),
-        doc("The metadata.generation that setbacks applies to. A change of the spec clears setbacks.", format="int64"),
+        doc(
+            "The metadata.generation of the policy to which the list setbacks applies. A change of the policy's "
+            "spec clears setbacks.",
+            format="int64",
+        ),
     ] = 0
     try_again: Annotated[
         ObjectName,
-        doc("The last value of the annotation trimtab.dev/try-again that was processed. A new value clears setbacks."),
+        doc(
+            "Most recently processed value of the policy's annotation trimtab.dev/try-again. A new value clears "
+            "setbacks."
+        ),
     ] = ""
     watched: Annotated[
         tuple[WatchedEviction, ...],
         bounded(
-            "Evictions whose replacement pods are observed, to find out whether the evictions helped (see "
-            "spec.cooldown): the replacement pod is not scheduled, or was scheduled less than an hour ago.",
+            "Evictions whose replacement pods are observed to determine whether the evictions were effective (see "
+            "spec.cooldown). A replacement pod is observed until one hour after it was scheduled.",
             limit=MAX_WATCHED,
             **ATOMIC,
         ),
@@ -204,9 +212,10 @@ class EvictionMemory(Status, frozen=True):
     setbacks: Annotated[
         tuple[Setback, ...],
         bounded(
-            "Workloads whose pods a strategy does not evict, because its last evictions of them did not help "
-            "(see spec.cooldown): until the time in until or, if gaveUp is true, until the pod template or the "
-            "spec changes or the annotation trimtab.dev/try-again gets a new value.",
+            "Workloads for which the evictions by a strategy were ineffective (see spec.cooldown). The strategy "
+            "does not evict pods of the workload before the time in until. If gaveUp is true, it does not evict "
+            "them until the pod template or the policy's spec changes, or the policy's annotation "
+            "trimtab.dev/try-again is set to a new value.",
             limit=MAX_SETBACKS,
             **ATOMIC,
         ),
@@ -214,8 +223,8 @@ class EvictionMemory(Status, frozen=True):
     held: Annotated[
         tuple[HeldWorkload, ...],
         bounded(
-            "Workloads with pods that a strategy selected for eviction but that an annotation protects, longest "
-            "protected first. Empty unless protections.maxHold is set.",
+            "Workloads with pods that a strategy selected for eviction although an annotation protects them. "
+            "Sorted by the time in since, oldest first. Empty if spec.protections.maxHold is unset.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -223,8 +232,8 @@ class EvictionMemory(Status, frozen=True):
     forgotten: Annotated[
         BigCount,
         doc(
-            "Number of entries that were dropped from watched and setbacks to limit the size of the status, "
-            "since the policy was created."
+            "Number of entries dropped from watched and setbacks since the policy was created. Entries are "
+            "dropped to limit the size of the status."
         ),
     ] = 0
 
@@ -239,131 +248,157 @@ Outcome = Literal["Planned", "Evicted", "Started", "Refused", "Kept"]
 class LastRun(Status, frozen=True):
     """Summary of the last cycle."""
 
-    time: Annotated[datetime, doc("When the cycle started.")]
+    time: Annotated[datetime, doc("Time at which the cycle started.")]
     completed: Annotated[
-        datetime | None, doc("When the cycle ended; unset while it is evicting pods, or if it failed.")
+        datetime | None,
+        doc("Time at which the cycle ended. Unset while the cycle is evicting pods, and if the cycle failed."),
     ] = None
-    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The policy's mode in this cycle.")] = "Simulate"
+    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("Mode of the policy during the cycle.")] = "Simulate"
     run: Annotated[
-        ObjectName, doc("The DeschedulingRun that records the plan of the cycle; empty if there is none.")
+        ObjectName,
+        doc(
+            "Name of the DeschedulingRun that records the plan of the cycle. Empty if there is no such DeschedulingRun."
+        ),
     ] = ""
-    duration_seconds: Annotated[float, Meta(ge=0), doc("Duration of the cycle in seconds; 0 until it ends.")] = 0.0
+    duration_seconds: Annotated[float, Meta(ge=0), doc("Duration of the cycle in seconds. 0 until the cycle ends.")] = (
+        0.0
+    )
     planned: Annotated[NaturalInt, doc("Number of evictions that the cycle planned.")] = 0
     evicted: Annotated[NaturalInt, doc("Number of pods that the cycle evicted.")] = 0
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of pods whose eviction was still in progress when the cycle ended: another controller "
-            "completes it, or a rolling restart of the Deployment replaces the pod."
+            "Number of evictions that were still in progress when the cycle ended. Such an eviction is completed "
+            "by another controller or by a rolling restart of the pod's Deployment."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
     kept: Annotated[
         NaturalInt,
-        doc("Number of pods and nodes that strategies considered but for which the cycle planned no eviction."),
+        doc("Number of pods and nodes that strategies considered but for which no eviction was planned."),
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
 
 
 class Count(Status, frozen=True):
-    """The number of pods in the last cycle with one combination of strategy, reason and outcome."""
+    """Number of pods in the last cycle that have the same strategy, reason and outcome."""
 
-    strategy: Annotated[str, bounded("The strategy that considered the pods.", least=1, limit=128)]
+    strategy: Annotated[str, bounded("Name of the strategy that considered the pods.", least=1, limit=128)]
     reason: Annotated[
         ReasonCode,
-        doc("Reason code, in CamelCase: why the pods are evicted or, if outcome is Refused or Kept, why they are not."),
+        doc(
+            "Reason code in CamelCase that explains why the pods are evicted. If outcome is Refused or Kept, it "
+            "explains why they are not evicted."
+        ),
     ]
     outcome: Annotated[
         Outcome,
         doc(
-            "What happened to the pods. Planned: the plan contains their eviction (modes Simulate and Approve). "
-            "Evicted: the API server accepted the eviction. Started: the eviction was still in progress when "
-            "the cycle ended, because another controller or a rolling restart completes it. Refused: the "
-            "eviction was refused or failed. Kept: no eviction was requested."
+            "Outcome for the pods. Planned means that the plan contains their evictions, which the cycle did not "
+            "execute. Evicted means that the API server accepted the evictions. Started means that the evictions "
+            "were still in progress when the cycle ended, because another controller or a rolling restart "
+            "completes them. Refused means that the evictions were refused or failed. Kept means that no "
+            "evictions were requested."
         ),
     ]
     count: Annotated[
         NaturalInt,
-        doc(
-            "Number of pods. If outcome is Kept, nodes that a strategy could not balance or drain are counted as well."
-        ),
+        doc("Number of pods. If outcome is Kept, nodes that the strategy could not balance or drain are also counted."),
     ]
 
 
 class KeptPod(Status, frozen=True):
-    """A pod that a strategy considered but that is not evicted, or a node that it could not balance or drain."""
+    """A pod that a strategy considered but does not evict, or a node that a strategy could not balance or drain."""
 
-    strategy: Annotated[ObjectName, doc("The strategy that considered the pod or node.")]
+    strategy: Annotated[ObjectName, doc("Name of the strategy that considered the pod or node.")]
     reason: Annotated[
         ReasonCode,
-        doc("Reason code, in CamelCase: why the pod is not evicted, or why the node is not balanced or drained."),
+        doc(
+            "Reason code in CamelCase that explains why the pod is not evicted, or why the node is not balanced "
+            "or drained."
+        ),
     ]
-    namespace: Annotated[ObjectName, doc("The namespace of the pod; empty if the entry is about a node.")] = ""
-    pod: Annotated[ObjectName, doc("The name of the pod; empty if the entry is about a node.")] = ""
-    node: Annotated[ObjectName, doc("The node that the pod runs on, or the node that the entry is about.")] = ""
-    message: Annotated[ShortText, doc("Human-readable form of the reason, with the values that were compared.")] = ""
+    namespace: Annotated[ObjectName, doc("Namespace of the pod. Empty if the entry describes a node.")] = ""
+    pod: Annotated[ObjectName, doc("Name of the pod. Empty if the entry describes a node.")] = ""
+    node: Annotated[
+        ObjectName,
+        doc(
+            "Name of the node on which the pod runs. If the entry describes a node instead of a pod, the name of "
+            "that node."
+        ),
+    ] = ""
+    message: Annotated[
+        ShortText, doc("Human-readable message that explains the reason, including the compared values.")
+    ] = ""
 
 
 class Eviction(Status, frozen=True):
     """An evicted pod, or a terminated pod that was deleted."""
 
-    namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
-    pod: Annotated[ObjectName, doc("The name of the pod.")]
-    strategy: Annotated[ObjectName, doc("The strategy that requested the eviction.")]
-    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for the eviction.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("Name of the pod.")]
+    strategy: Annotated[ObjectName, doc("Name of the strategy that requested the eviction.")]
+    reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why the pod was evicted.")]
     time: Annotated[
         datetime,
         doc(
-            "When the API server accepted the eviction or, if the eviction was still in progress, when the cycle ended."
+            "Time at which the API server accepted the eviction. If the eviction was still in progress when the "
+            "cycle ended, this is the time at which the cycle ended."
         ),
     ]
-    node: Annotated[ObjectName, doc("The node that the pod ran on.")] = ""
+    node: Annotated[ObjectName, doc("Name of the node on which the pod ran.")] = ""
     target: Annotated[
         ObjectName,
         doc(
-            "The node on which the plan reserved capacity for the replacement pod; empty for pods that had "
+            "Name of the node on which the plan reserved capacity for the replacement pod. Empty if the pod had "
             "already terminated."
         ),
     ] = ""
-    message: Annotated[ShortText, doc("Why the pod was evicted, with the values that were compared.")] = ""
+    message: Annotated[
+        ShortText, doc("Human-readable message that explains why the pod was evicted, including the compared values.")
+    ] = ""
     cause: Annotated[
         str,
         bounded(
-            "The pod in another namespace because of which this pod was evicted, as namespace/name, for example "
-            "a pod with anti-affinity to this pod. Empty if there is none.",
+            "Pod in another namespace that caused the eviction, as namespace/name. For example, a pod with "
+            "anti-affinity to the evicted pod. Empty if no pod in another namespace caused the eviction.",
             limit=317,
         ),
     ] = ""
 
 
 class DeschedulerStatus(Status, frozen=True):
-    """The observed state of the policy: conditions, the last cycle and the latest evictions."""
+    """Most recently observed status of the DeschedulerPolicy."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("Idle, CycleRunning, WaitingForApproval, OutsideWindows, Suspended")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the policy is valid and its last cycle completed); Progressing (a cycle is "
-            "evicting pods); Degraded (something prevents the policy from doing what the spec asks for); "
-            "Effective (False if a strategy has stopped evicting the pods of a workload, because earlier "
-            "evictions did not help, see spec.cooldown); Conflicting (settings of the policy and of scaleDown "
-            "in the ClusterAutoscaler work against each other; set only if there is a ClusterAutoscaler); "
-            "Contended (another operator process runs the same controllers; set only after one was detected); "
-            "PermissionsMissing (the service account lacks permissions that the policy needs)."
+            "Current conditions of the DeschedulerPolicy. Known types are Ready (the policy is valid and its last "
+            "cycle completed), Progressing (a cycle is evicting pods), Degraded (a problem prevents part of what "
+            "the spec requests), Effective (False if a strategy stopped evicting pods of a workload because "
+            "previous evictions were ineffective), Conflicting (the policy conflicts with scaleDown of the "
+            "ClusterAutoscaler), Contended (another operator process runs the same controllers) and "
+            "PermissionsMissing (the service account lacks permissions that the policy needs). Conflicting is set "
+            "only if a ClusterAutoscaler exists. Contended is set only after another operator process was "
+            "detected."
         ),
     ] = ()
     last_run: Annotated[
-        LastRun | None, doc("Summary of the last cycle, or of the current one while it evicts pods.")
+        LastRun | None, doc("Summary of the last cycle, or of the current cycle while it evicts pods.")
     ] = None
     next_run: Annotated[
         datetime | None,
-        doc("When the next cycle is due; unset if none is due, for example because the policy is suspended."),
+        doc(
+            "Time at which the next cycle is due. Unset if no cycle is due, for example because the policy is "
+            "suspended."
+        ),
     ] = None
     run_now: Annotated[
         ObjectName,
-        doc("The last value of the annotation trimtab.dev/run-now for which a cycle was started."),
+        doc("Most recent value of the policy's annotation trimtab.dev/run-now for which a cycle was started."),
     ] = ""
     evicted: Annotated[
         BigCount,
@@ -383,21 +418,23 @@ class DeschedulerStatus(Status, frozen=True):
     kept: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods that strategies considered in the last cycle but that were not evicted, and nodes that they "
-            "could not balance or drain. The list may be truncated; counts covers all of them.",
+            "Pods that strategies considered in the last cycle but that were not evicted, and nodes that "
+            "strategies could not balance or drain. The list may be truncated. The field counts includes the "
+            "omitted entries.",
             limit=MAX_KEPT,
             **ATOMIC,
         ),
     ] = ()
     last_evictions: Annotated[
         tuple[Eviction, ...],
-        bounded("The most recently evicted pods, newest first.", limit=MAX_EVICTIONS, **ATOMIC),
+        bounded("Most recently evicted pods, newest first.", limit=MAX_EVICTIONS, **ATOMIC),
     ] = ()
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     memory: Annotated[
         EvictionMemory,
         doc(
-            "Recent evictions and whether they helped (see spec.cooldown). The operator stores them here, so "
-            "that cooldowns and protections.maxHold continue after it restarts."
+            "Recent evictions and whether they were effective (see spec.cooldown). The operator stores this data "
+            "in the status, so that cooldowns and spec.protections.maxHold remain in effect after a restart of "
+            "the operator."
         ),
     ] = EvictionMemory()

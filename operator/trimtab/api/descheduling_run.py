@@ -44,82 +44,91 @@ Result = Literal["Evicted", "Started", "Refused", "Gone", "Skipped", "Failed"]
 
 
 class RunAction(Status, frozen=True, omit_defaults=True):
-    """A planned eviction of a pod, or the planned deletion of a terminated pod."""
+    """A planned eviction of a pod, or a planned deletion of a terminated pod."""
 
-    namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
-    pod: Annotated[ObjectName, doc("The name of the pod.")]
-    uid: Annotated[
-        str, bounded("The UID of the pod. Only this pod is evicted, not a new pod with the same name.", limit=64)
-    ]
-    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
-    strategy: Annotated[ObjectName, doc("The strategy that requested the eviction.")]
-    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for the eviction.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("Name of the pod.")]
+    uid: Annotated[str, bounded("UID of the pod. Another pod with the same name is not evicted.", limit=64)]
+    node: Annotated[ObjectName, doc("Name of the node on which the pod runs.")]
+    strategy: Annotated[ObjectName, doc("Name of the strategy that requested the eviction.")]
+    reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why the pod is evicted.")]
     target: Annotated[
         ObjectName,
         doc(
-            "The node on which the plan reserved capacity for the replacement pod; empty for pods that have "
+            "Name of the node on which the plan reserved capacity for the replacement pod. Empty if the pod has "
             "already terminated."
         ),
     ] = ""
-    owner: Annotated[str, bounded("The controller of the pod, as Kind/name; empty if it has none.", limit=512)] = ""
+    owner: Annotated[
+        str, bounded("Controller of the pod, as Kind/name. Empty if the pod has no controller.", limit=512)
+    ] = ""
     how: Annotated[
         How,
         doc(
-            "How the pod is evicted. Evict: through the eviction API. Surge: its Deployment is restarted with a "
-            "rolling update, so that the new pod is Ready before this pod terminates."
+            "How the pod is evicted. Evict uses the eviction API. Surge restarts the pod's Deployment with a "
+            "rolling update, so that the new pod is Ready before the old pod terminates."
         ),
     ] = "Evict"
     cause: Annotated[
         str,
         bounded(
-            "The pod in another namespace because of which this pod is evicted, as namespace/name, for example "
-            "a pod with anti-affinity to this pod. Empty if there is none.",
+            "Pod in another namespace that causes the eviction, as namespace/name. For example, a pod with "
+            "anti-affinity to the evicted pod. Empty if no pod in another namespace causes the eviction.",
             limit=317,
         ),
     ] = ""
-    message: Annotated[ShortText, doc("Why the pod is evicted, with the values that were compared.")] = ""
+    message: Annotated[
+        ShortText, doc("Human-readable message that explains why the pod is evicted, including the compared values.")
+    ] = ""
 
 
 class KeptCount(Status, frozen=True):
-    """Number of pods and nodes for which one strategy plans no eviction, for one reason."""
+    """Number of pods and nodes for which a strategy plans no eviction for the same reason."""
 
-    strategy: Annotated[ObjectName, doc("The strategy that considered the pods and nodes.")]
-    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase: why no eviction is planned.")]
+    strategy: Annotated[ObjectName, doc("Name of the strategy that considered the pods and nodes.")]
+    reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why no eviction is planned.")]
     count: Annotated[NaturalInt, doc("Number of pods and nodes.")]
 
 
 class RunPlan(Status, frozen=True, omit_defaults=True):
     """The plan, computed from the state of the cluster when the run was created. Immutable."""
 
-    policy: Annotated[Name, doc("The name of the DeschedulerPolicy.")]
+    policy: Annotated[Name, doc("Name of the DeschedulerPolicy that made the plan.")]
     policy_uid: Annotated[
-        str, bounded("The UID of the DeschedulerPolicy. A later policy with the same name has its own runs.", limit=64)
+        str,
+        bounded(
+            "UID of the DeschedulerPolicy that made the plan. It distinguishes the policy from other policies "
+            "with the same name.",
+            limit=64,
+        ),
     ]
     policy_generation: Annotated[
         int,
         Meta(ge=0),
         doc(
-            "The metadata.generation of the policy when the plan was made. In mode Approve, the run expires if "
-            "the policy's spec changes before the run is completed.",
+            "The metadata.generation of the DeschedulerPolicy when the plan was made. In mode Approve, the run "
+            "expires if the policy's spec changes before the run is completed.",
             format="int64",
         ),
     ]
-    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The policy's mode when the plan was made.")]
-    time: Annotated[datetime, doc("When the plan was made.")]
-    planned: Annotated[NaturalInt, doc("Total number of planned evictions, including those omitted from actions.")]
+    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("Mode of the DeschedulerPolicy when the plan was made.")]
+    time: Annotated[datetime, doc("Time at which the plan was made.")]
+    planned: Annotated[
+        NaturalInt, doc("Total number of planned evictions, including those that are omitted from actions.")
+    ]
     kept: Annotated[
         NaturalInt,
         doc("Total number of pods and nodes that strategies considered but for which no eviction is planned."),
     ]
     approve_until: Annotated[
         datetime | None,
-        doc("The run can be approved until this time; unset if the mode is not Approve or no eviction is planned."),
+        doc("Time until which the run can be approved. Unset if the mode is not Approve or no eviction is planned."),
     ] = None
     actions: Annotated[
         tuple[RunAction, ...],
         bounded(
-            "The planned evictions in the order of execution. The list may be truncated; actionsOmitted is the "
-            "number of omitted evictions.",
+            "Planned evictions in the order of execution. The list may be truncated. The number of omitted "
+            "evictions is in actionsOmitted.",
             limit=MAX_ACTIONS,
             **ATOMIC,
         ),
@@ -127,8 +136,8 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     actions_omitted: Annotated[
         NaturalInt,
         doc(
-            "Number of planned evictions that are omitted from actions to limit its size. Approving the run "
-            "does not approve them."
+            "Number of planned evictions that are omitted from actions to limit its size. Approving the run does "
+            "not approve the omitted evictions."
         ),
     ] = 0
     kept_reasons: Annotated[
@@ -142,8 +151,8 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     kept_pods: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods that strategies considered but that are not evicted, and nodes that they could not balance or "
-            "drain. The list may be truncated; keptOmitted is the number of omitted entries.",
+            "Pods that strategies considered but that are not evicted, and nodes that strategies could not "
+            "balance or drain. The list may be truncated. The number of omitted entries is in keptOmitted.",
             limit=MAX_KEPT_PODS,
             **ATOMIC,
         ),
@@ -156,7 +165,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
 
 
 class DeschedulingRunSpec(Spec, frozen=True):
-    """The plan and its approval."""
+    """Plan of the run and its approval."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -176,102 +185,112 @@ class DeschedulingRunSpec(Spec, frozen=True):
     plan: Annotated[
         RunPlan,
         doc(
-            "The evictions that the policy planned, and why it planned no others. The plan cannot be changed.",
+            "Evictions that the policy planned, and the reasons why it planned no other evictions. The plan is "
+            "immutable.",
             Rule(rule="self == oldSelf", message="a plan cannot be changed", reason="FieldValueForbidden"),
         ),
     ]
     approved: Annotated[
         bool,
         doc(
-            "Approves the execution of the plan, in mode Approve. Can be set to true once, while status.phase is "
-            "Pending, and cannot be reverted. Each eviction is validated again before it is executed."
+            "Whether the execution of the plan is approved. Only valid in mode Approve. Can be set to true while "
+            "status.phase is Pending, and cannot be reverted. Each eviction is validated again before it is "
+            "executed."
         ),
     ] = False
 
 
 class RunOutcome(Status, frozen=True, omit_defaults=True):
-    """The outcome of one planned eviction."""
+    """Outcome of a planned eviction."""
 
-    namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
-    pod: Annotated[ObjectName, doc("The name of the pod.")]
-    uid: Annotated[str, bounded("The UID of the pod.", limit=64)]
+    namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("Name of the pod.")]
+    uid: Annotated[str, bounded("UID of the pod.", limit=64)]
     result: Annotated[
         Result,
         doc(
-            "Evicted: the API server accepted the eviction, and the pod is gone or terminating. Started: the "
-            "eviction was still in progress when the cycle ended, because another controller or a rolling "
-            "restart completes it. Refused: the API server refused the eviction, for example because of a "
-            "PodDisruptionBudget, or the eviction failed the validation directly before the request. Gone: the "
-            "pod no longer existed. Skipped: no request was sent, because the planned eviction was outdated or "
-            "the cycle ended. Failed: the request failed for another reason."
+            "Result of the planned eviction. Evicted means that the API server accepted the eviction and that the "
+            "pod is terminating or deleted. Started means that the eviction was still in progress when the cycle "
+            "ended, because another controller or a rolling restart completes it. Refused means that the eviction "
+            "failed the final validation, or that the API server refused it, for example because of a "
+            "PodDisruptionBudget. Gone means that the pod no longer existed. Skipped means that no request was "
+            "sent, because the planned eviction was outdated or the cycle ended. Failed means that the request "
+            "failed for another reason."
         ),
     ]
-    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for the result.")]
-    time: Annotated[datetime, doc("When the outcome was observed.")]
-    message: Annotated[ShortText, doc("Human-readable details of the outcome.")] = ""
+    reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains the result.")]
+    time: Annotated[datetime, doc("Time at which the outcome was observed.")]
+    message: Annotated[ShortText, doc("Human-readable message with details about the outcome.")] = ""
 
 
 class DeschedulingRunStatus(Status, frozen=True):
-    """The progress and outcome of the run."""
+    """Progress and outcome of the run."""
 
     phase: Annotated[
         Phase | None,
         doc(
-            "Simulated: the plan is for information only. Pending: the run waits for spec.approved. Acting: the "
-            "evictions are being executed. Completed: every planned eviction has an outcome, or none was "
-            "planned. Expired: the run was superseded by a newer run or a changed spec, not approved in time, "
-            "or not finished in time; it can no longer be approved. Interrupted: the operator stopped or the "
-            "cycle failed during execution; a later cycle makes a new plan."
+            "Phase of the run. Simulated means that the plan is only informational. Pending means that the run "
+            "waits for spec.approved to be set to true. Acting means that the evictions are being executed. "
+            "Completed means that every planned eviction has an outcome, or that no eviction was planned. Expired "
+            "means that the run was not approved or not completed in time, or that a newer run or a change of the "
+            "policy's spec superseded it. Expired runs can no longer be approved. Interrupted means that the "
+            "operator stopped or the cycle failed during the execution. A later cycle then makes a new plan."
         ),
     ] = None
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Approved (a user has approved the run; set only in mode Approve); Complete (every "
-            "planned eviction has an outcome, or the plan is only simulated)."
+            "Current conditions of the DeschedulingRun. Known types are Approved (a user has approved the run; "
+            "set only in mode Approve) and Complete (every planned eviction has an outcome, or the plan is only "
+            "simulated)."
         ),
     ] = ()
     approved_at: Annotated[
         datetime | None,
         doc(
-            "When the operator observed the approval. The run must be executed within the policy's "
+            "Time at which the operator observed the approval. The run must be completed within the policy's "
             "approvalDeadline after this time."
         ),
     ] = None
-    completed: Annotated[datetime | None, doc("When the run ended; unset in the phases Pending and Acting.")] = None
+    completed: Annotated[
+        datetime | None, doc("Time at which the run ended. Unset in the phases Pending and Acting.")
+    ] = None
     evicted: Annotated[NaturalInt, doc("Number of pods that the run evicted.")] = 0
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of pods whose eviction was still in progress when the cycle ended: another controller "
-            "completes it, or a rolling restart of the Deployment replaces the pod."
+            "Number of evictions that were still in progress when the cycle ended. Such an eviction is completed "
+            "by another controller or by a rolling restart of the pod's Deployment."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
     skipped: Annotated[
-        NaturalInt, doc("Number of planned evictions that were not executed, or whose pod no longer existed.")
+        NaturalInt, doc("Number of planned evictions that were not executed or whose pod no longer existed.")
     ] = 0
     repeats: Annotated[
         NaturalInt,
         doc(
-            "Number of later cycles that produced the same plan or, in mode Approve, a subset of it. No "
-            "separate DeschedulingRun is created for these cycles."
+            "Number of later cycles that made the same plan or, in mode Approve, a subset of it. No separate "
+            "DeschedulingRuns are created for these cycles."
         ),
     ] = 0
     last_repeat: Annotated[datetime | None, doc("Time of the most recent cycle that is counted in repeats.")] = None
     outcomes: Annotated[
         tuple[RunOutcome, ...],
         bounded(
-            "The outcomes of spec.plan.actions, in the order in which they were observed.", limit=MAX_ACTIONS, **ATOMIC
+            "Outcomes of the evictions in spec.plan.actions, in the order in which they were observed.",
+            limit=MAX_ACTIONS,
+            **ATOMIC,
         ),
     ] = ()
 
 
 class DeschedulingRun(Spec, frozen=True):
-    """Records one cycle of a DeschedulerPolicy: the planned evictions, the reasons and the outcome.
+    """DeschedulingRun records the plan of one cycle of a DeschedulerPolicy, and the outcome of its evictions.
 
     trimtab creates DeschedulingRuns. In mode Approve, the plan is executed after a user has set spec.approved to true.
-    spec.approved is the only mutable field, so anyone with the patch permission on deschedulingruns can approve runs.
+    Users with permission to patch deschedulingruns can approve runs. spec.approved is the only mutable field of the
+    spec.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

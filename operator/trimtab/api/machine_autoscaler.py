@@ -52,22 +52,21 @@ class ScaleTargetRef(Spec, frozen=True):
     kind: Annotated[
         str,
         Meta(min_length=1, max_length=63),
-        doc("Kind of the node group: MachineSet, or for Cluster API also MachineDeployment or MachinePool."),
+        doc("Kind of the node group: MachineSet or, for Cluster API, MachineDeployment, MachineSet or MachinePool."),
     ]
     name: Annotated[str, Meta(min_length=1, max_length=253), doc("Name of the node group.")]
     api_version: Annotated[
         str,
         Meta(max_length=253),
         doc(
-            "API version of the node group. trimtab supports MachineSets of machine.openshift.io/v1beta1, and "
-            "MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io; OpenShift's autoscaler "
-            "supports only MachineSets of machine.openshift.io/v1beta1."
+            "API version of the node group. Supported are MachineSets of machine.openshift.io/v1beta1, and "
+            "MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io/v1beta1 and v1beta2."
         ),
     ] = MACHINE_API_VERSION
 
 
 class MachineAutoscalerSpec(Spec, frozen=True):
-    """The minimum and maximum number of nodes, and the node group that they apply to."""
+    """Minimum and maximum number of nodes, and the node group to which these limits apply."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -80,24 +79,25 @@ class MachineAutoscalerSpec(Spec, frozen=True):
     min_replicas: Annotated[
         NaturalInt,
         doc(
-            "Minimum number of nodes. Scale-down does not reduce the node group below it. A group that is smaller is "
-            "scaled up to it only if the ClusterAutoscaler sets enforceNodeGroupMinSize: Enabled. With 0, the group "
-            "can be scaled down to zero. A group that has never had a node can be scaled up only if its provider, or "
-            "annotations with the prefix capacity.cluster-autoscaler.kubernetes.io, describe its nodes."
+            "Minimum number of nodes in the node group. Scale-down does not reduce the node group below this number. "
+            "A smaller node group is scaled up to this number only if enforceNodeGroupMinSize of the "
+            "ClusterAutoscaler is Enabled. If 0, the node group can be scaled down to zero nodes. A node group that "
+            "has never had a node can be scaled up only if its provider or annotations with the prefix "
+            "capacity.cluster-autoscaler.kubernetes.io describe its nodes."
         ),
     ]
     max_replicas: Annotated[
         PositiveInt,
         doc(
-            "Maximum number of nodes. Scale-up does not increase the node group above it. A group that is already "
-            "larger is not scaled down because of it."
+            "Maximum number of nodes in the node group. Scale-up does not increase the node group above this number. "
+            "A node group that is already larger is not scaled down."
         ),
     ]
     scale_target_ref: Annotated[
         ScaleTargetRef,
         doc(
-            "The node group whose size is limited, in the namespace of the MachineAutoscaler. A node group can have "
-            "only one MachineAutoscaler."
+            "Reference to the node group whose size is limited. The node group must be in the namespace of the "
+            "MachineAutoscaler. Only one MachineAutoscaler can refer to a node group."
         ),
     ]
 
@@ -111,34 +111,35 @@ class TargetReference(Status, frozen=True):
 
 
 class MachineAutoscalerStatus(Status, frozen=True):
-    """Whether the minimum and maximum size are in effect. OpenShift's own operator writes only lastTargetRef."""
+    """Observed status of the MachineAutoscaler. OpenShift's own operator writes only lastTargetRef."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[
         str,
         bounded(
-            "Summary of the condition Ready in one word, for kubectl get: LimitsSet, AboveMaximum, BelowMinimum, "
-            "Invalid, Conflict, or the reason of Ready if it is False. Programs should read the conditions.",
+            "One-word summary of the condition Ready, shown by kubectl get: LimitsSet, AboveMaximum, BelowMinimum, "
+            "Invalid, Conflict, or the reason of Ready if its status is False. Programs should read conditions "
+            "instead.",
             limit=1024,
         ),
     ] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the node group exists, belongs to no other MachineAutoscaler, and has the annotations "
-            "for the minimum and maximum size); PermissionsMissing (the service account lacks permissions that the "
-            "object needs)."
+            "Current conditions of the MachineAutoscaler. Known types are Ready (the node group exists, belongs to no "
+            "other MachineAutoscaler, and has the annotations for the minimum and maximum size) and "
+            "PermissionsMissing (the service account lacks permissions that the MachineAutoscaler needs)."
         ),
     ] = ()
     last_target_ref: Annotated[
         TargetReference | None,
-        doc("The node group on which the annotations for the minimum and maximum size were last set."),
+        doc("Reference to the node group on which the annotations for the minimum and maximum size were last set."),
     ] = None
     replicas: Annotated[
         NaturalInt | None,
         doc(
-            "Target size of the node group (its spec.replicas). Unset if the node group does not exist or cannot have "
-            "this MachineAutoscaler."
+            "Target size of the node group (spec.replicas). Unset if the node group does not exist or cannot be the "
+            "target of this MachineAutoscaler."
         ),
     ] = None
 
@@ -146,7 +147,8 @@ class MachineAutoscalerStatus(Status, frozen=True):
 class MachineAutoscaler(Spec, frozen=True):
     """Sets the minimum and maximum size of a node group, such as a MachineSet.
 
-    The ClusterAutoscaler named default scales the node group; without it nothing is scaled.
+    The ClusterAutoscaler named default scales the node group within these limits. Without a ClusterAutoscaler, the node
+    group is not scaled.
     """
 
     spec: MachineAutoscalerSpec

@@ -205,21 +205,22 @@ GRACE_AT_MOST_A_WEEK: Final = f"must be at most {LONGEST_INTERVAL // 3600}h"
 
 
 class MemoryStall(Spec, frozen=True):
-    """A soft threshold on pressure stall information (PSI): the share of time in which all tasks wait for memory.
+    """Soft threshold for memory pressure stall information (PSI).
 
-    It detects thrashing before memory.available does. The kubelet reports PSI on Linux nodes with cgroup v2.
+    Memory PSI is the percentage of time in which all tasks are stalled because they wait for memory. It can detect
+    thrashing earlier than memory.available. The kubelet reports PSI on Linux nodes with cgroup v2.
     """
 
     percent: Annotated[
         Annotated[float, Meta(gt=0, le=100)],
         doc(
-            "Threshold as a percentage of time. It is met while memory.psi.full of the node, averaged over window, is "
-            "at or above it."
+            "Threshold as a percentage of time. The threshold is met while the signal memory.psi.full of the node, "
+            "averaged over window, is at or above this value."
         ),
     ]
     window: Annotated[
         Literal["avg10", "avg60", "avg300"],
-        doc("Period over which memory.psi.full is averaged before it is compared with percent: 10, 60 or 300 seconds."),
+        doc("Period over which the signal memory.psi.full is averaged: 10, 60 or 300 seconds."),
     ] = "avg60"
     grace_period: Annotated[
         Duration,
@@ -228,7 +229,7 @@ class MemoryStall(Spec, frozen=True):
 
 
 class FailedPodCleanup(Spec, frozen=True):
-    """Deletes pods that the kubelet evicted. They stay in phase Failed with reason Evicted until they are deleted.
+    """Deletes pods that the kubelet evicted. They remain in phase Failed with reason Evicted until they are deleted.
 
     kube-controller-manager deletes them only above 12500 terminated pods (--terminated-pod-gc-threshold).
     """
@@ -240,14 +241,15 @@ class FailedPodCleanup(Spec, frozen=True):
     keep_per_owner: Annotated[
         NaturalInt,
         doc(
-            "Number of most recently evicted pods of each owner, e.g. a ReplicaSet, that are not deleted, so that "
-            "their messages can be read. If it is not 0, pods without a controller are never deleted."
+            "Number of pods to keep for each owner, for example a ReplicaSet, so that their status messages remain "
+            "available. The most recently evicted pods are kept. If the number is not 0, pods without a controller "
+            "are never deleted."
         ),
     ] = 1
 
 
 class NodePressurePolicySpec(Spec, frozen=True):
-    """Selects nodes, and defines at which thresholds and how pods are evicted from them."""
+    """Nodes that the policy handles, and the thresholds at which pods are evicted from them."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -295,32 +297,33 @@ class NodePressurePolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Simulate: report in status and events which pods would be evicted, and change nothing. Act: evict pods, "
-            "and set a condition and a taint on nodes under pressure."
+            "Whether the policy evicts pods. Simulate: the pods that would be evicted are reported in status and "
+            "events, and nothing is changed. Act: pods are evicted, and a condition and a taint are added to nodes "
+            "under pressure."
         ),
     ] = SIMULATE
     node_selector: Annotated[
         Selector | None,
         doc(
-            "Selects the nodes that the policy handles, by their labels. If unset, all nodes are selected. If several "
-            "policies select a node, the one whose name comes first in alphabetical order handles it."
+            "Label selector for the nodes that the policy handles. If unset, all nodes are selected. If several "
+            "policies select a node, the policy whose name comes first in alphabetical order handles it."
         ),
     ] = None
     eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard thresholds by signal, as in a KubeletConfiguration, e.g. memory.available: 500Mi. A percentage, "
-            "e.g. 10%, refers to the capacity; 0% and 100% disable a threshold. A threshold is met while less than "
-            "this is available. Then a pod is evicted immediately, with a grace period of at most "
-            "hardEvictionMaxPodGracePeriod.",
+            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: 500Mi. A "
+            "percentage such as 10% refers to the capacity of the resource; 0% and 100% disable the threshold. A "
+            "threshold is met while the available amount is below it. Pods are then evicted immediately, with a grace "
+            "period of at most hardEvictionMaxPodGracePeriod.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_soft: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Soft thresholds by signal, in the format of evictionHard. Pods are evicted once a threshold has been met "
-            "for its evictionSoftGracePeriod.",
+            "Soft eviction thresholds by signal, in the format of evictionHard. Pods are evicted after a threshold "
+            "has been met for the grace period in evictionSoftGracePeriod.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
@@ -336,32 +339,31 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_minimum_reclaim: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Minimum reclaim by signal, as a quantity or a percentage of the capacity. A threshold that has been met "
-            "for its grace period remains met until this much more than the threshold is available. This prevents "
-            "repeated evictions while a signal is close to its threshold.",
+            "Minimum amount to reclaim by signal, as a quantity or as a percentage of the capacity. After a threshold "
+            "has been met for its grace period, it remains met until the available amount exceeds the threshold by at "
+            "least this amount. This prevents repeated evictions while a signal is close to its threshold.",
             Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_max_pod_grace_period: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum termination grace period, in seconds, of pods that are evicted because of a soft threshold. If "
-            "unset, each pod's own terminationGracePeriodSeconds applies, whereas a kubelet without this setting uses "
-            "0."
+            "Maximum termination grace period, in seconds, of pods that are evicted because of a soft threshold. "
+            "Defaults to the terminationGracePeriodSeconds of each pod. In a KubeletConfiguration, the default is 0."
         ),
     ] = None
     hard_eviction_max_pod_grace_period: Annotated[
         PositiveInt,
         doc(
-            "Maximum termination grace period, in seconds, of pods that are evicted because of a hard threshold. The "
-            "kubelet always uses 1."
+            "Maximum termination grace period, in seconds, of pods that are evicted because of a hard threshold. "
+            "Defaults to 1, which is the fixed value in the kubelet."
         ),
     ] = 1
     eviction_pressure_transition_period: Annotated[
         Duration,
         doc(
-            "How long to wait after the last threshold of a condition, e.g. MemoryPressure, is no longer met before "
-            "the condition and its taint are removed from the node.",
+            "How long a pressure condition, for example MemoryPressure, and its taint remain on a node after none of "
+            "the thresholds for this condition is met any longer.",
             DURATION_RULE,
             ZERO_RULE,
         ),
@@ -369,7 +371,7 @@ class NodePressurePolicySpec(Spec, frozen=True):
     monitoring_interval: Annotated[
         Duration,
         doc(
-            "How often the signals of each node are read. Kubelets measure them about every 10s.",
+            "Interval at which the signals of each node are read. Kubelets update the signals about every 10s.",
             DURATION_RULE,
             INTERVAL_RULE,
         ),
@@ -377,10 +379,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_forecast: Annotated[
         Duration | None,
         doc(
-            "If a soft threshold is met, and the trend of its signal reaches the hard threshold within this time, "
-            "pods are evicted before the soft threshold's grace period ends. The hard threshold is that in "
-            "evictionHard or, if evictionHard does not contain the signal, that in kubeletEvictionHard. If unset, "
-            "trends cause no evictions; trimtab plan shows them.",
+            "Period for which signals are forecast. If a soft threshold is met and its signal is predicted to reach "
+            "the hard threshold within this period, pods are evicted before the grace period of the soft threshold "
+            "has elapsed. The hard threshold is taken from evictionHard or, if the signal is not set there, from "
+            "kubeletEvictionHard. If unset, forecasts do not cause evictions and are only shown by trimtab plan.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -389,34 +391,34 @@ class NodePressurePolicySpec(Spec, frozen=True):
     kubelet_eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "The evictionHard setting of the kubelets on these nodes. If unset, the kubelet's defaults are assumed. "
-            "trimtab uses it for evictionForecast, and reports in the condition Conflicting if a kubelet evicts at "
-            "the same threshold as this policy or earlier.",
+            "The evictionHard setting of the kubelets on the nodes that this policy selects. It is used for "
+            "evictionForecast and for the condition Conflicting, which is True if a kubelet evicts pods at the same "
+            "threshold as this policy or earlier. Defaults to the kubelet's defaults.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     ranking: Annotated[
         Ranking,
         doc(
-            "Order in which pods are evicted. UsagePriority, as in the kubelet: first pods that use more than they "
-            "request, then pods with a lower priority, then pods with a larger usage above their request. QoS, as in "
-            "OpenShift 3: first BestEffort, then Burstable, then Guaranteed pods, and within a class those with a "
-            "larger usage above their request."
+            "Order in which pods are evicted. UsagePriority: pods that use more than they request come first, then "
+            "pods with a lower priority, then pods with a larger usage above their request, as in the kubelet. QoS: "
+            "BestEffort pods come first, then Burstable pods, then Guaranteed pods, as in OpenShift 3. Within a QoS "
+            "class, pods with a larger usage above their request come first."
         ),
     ] = USAGE_PRIORITY
     taint_nodes: Annotated[
         bool,
         doc(
-            "Whether nodes under pressure get a NoSchedule taint with the key pressure.trimtab.dev/memory, "
-            "pressure.trimtab.dev/disk or pressure.trimtab.dev/pid. Has no effect in mode Simulate."
+            "Whether to add a NoSchedule taint to nodes under pressure. The taint key is pressure.trimtab.dev/memory, "
+            "pressure.trimtab.dev/disk or pressure.trimtab.dev/pid. Ignored in mode Simulate."
         ),
     ] = True
     delete_after: Annotated[
         Duration | None,
         doc(
-            "How long the API server may refuse to evict a pod, e.g. because of its PodDisruptionBudget, before the "
-            "pod is deleted instead. Pods are deleted only while a hard threshold is met. If unset, running pods are "
-            "never deleted.",
+            "How long the API server may refuse the eviction of a pod, for example because of its "
+            "PodDisruptionBudget, before the pod is deleted instead. Pods are deleted only while a hard threshold is "
+            "met. If unset, running pods are never deleted.",
             DURATION_RULE,
             ZERO_RULE,
         ),
@@ -424,8 +426,8 @@ class NodePressurePolicySpec(Spec, frozen=True):
     failed_pods: Annotated[
         FailedPodCleanup | None,
         doc(
-            "Deletes pods in phase Failed that the kubelets of these nodes evicted. Has no effect in mode Simulate. "
-            "If unset, these pods are not deleted."
+            "Configures the deletion of pods in phase Failed that the kubelet evicted, on the nodes that this policy "
+            "handles. Ignored in mode Simulate. If unset, such pods are not deleted."
         ),
     ] = None
 
@@ -453,22 +455,26 @@ PRESSURE_CONDITIONS: Final[tuple[PressureCondition, ...]] = ("MemoryPressure", "
 
 
 class SignalStatus(Status, frozen=True):
-    """A signal of the node, and its threshold that is met."""
+    """An eviction signal whose threshold is met on the node."""
 
     signal: Annotated[
         Annotated[str, Meta(max_length=64)],
-        doc("Eviction signal, e.g. memory.available. The signal of memoryStall is memory.psi.full."),
+        doc("Name of the eviction signal, for example memory.available. For memoryStall, the name is memory.psi.full."),
     ]
     available: Annotated[
         BigCount,
         doc(
-            "Value of the signal: the available bytes, inodes or PIDs. The unit of memory.psi.full is 0.01% of the "
-            "time."
+            "Current value of the signal: the number of available bytes, inodes or PIDs. For memory.psi.full, the "
+            "share of stalled time in units of 0.01%."
         ),
     ] = 0
-    threshold: Annotated[BigCount, doc("The threshold that is met, in the same unit as available.")] = 0
+    threshold: Annotated[BigCount, doc("Threshold that is met, in the same unit as available.")] = 0
     hard: Annotated[
-        bool, doc("true: the threshold is in evictionHard. false: it is in evictionSoft or memoryStall.")
+        bool,
+        doc(
+            "Whether the threshold is a hard threshold (evictionHard). If false, it is a soft threshold (evictionSoft "
+            "or memoryStall)."
+        ),
     ] = False
     since: Annotated[datetime | None, doc("Time since which the threshold has been met.")] = None
 
@@ -480,8 +486,8 @@ class NodePressureStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[PressureCondition, ...],
         bounded(
-            "Pressure conditions of the node according to this policy. In mode Act, the node has conditions of these "
-            "types with the prefix pressure.trimtab.dev/.",
+            "Pressure conditions of the node that this policy has determined, for example MemoryPressure. In mode "
+            "Act, the node has conditions of these types with the prefix pressure.trimtab.dev/.",
             limit=3,
             **ATOMIC,
         ),
@@ -489,8 +495,8 @@ class NodePressureStatus(Status, frozen=True):
     signals: Annotated[
         tuple[SignalStatus, ...],
         bounded(
-            "Signals whose thresholds are met. Empty if the signals are unknown, and during "
-            "evictionPressureTransitionPeriod, when no threshold is met any more.",
+            "Signals whose thresholds are met. Empty if the signals are unknown, or if a threshold was met recently "
+            "but none is met now.",
             limit=len(SIGNALS) * 2,
             **ATOMIC,
         ),
@@ -498,43 +504,52 @@ class NodePressureStatus(Status, frozen=True):
     reason: Annotated[
         Annotated[str, Meta(max_length=128)],
         doc(
-            "Why pods are, or are not, being evicted from the node, as a reason code, e.g. SoftGracePeriod or "
-            "KubeletEvicts."
+            "Reason code in CamelCase that explains why pods are or are not evicted from the node, for example "
+            "SoftGracePeriod or KubeletEvicts."
         ),
     ] = ""
-    message: Annotated[ShortText, doc("Details of the reason, for example the pod that is being evicted.")] = ""
+    message: Annotated[
+        ShortText, doc("Human-readable details of the reason, for example the pod that is being evicted.")
+    ] = ""
 
 
 class UnreadNode(Status, frozen=True):
-    """A node whose signals are unknown, all or some of them."""
+    """A node for which some or all signals are unknown."""
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     reason: Annotated[
         Annotated[str, Meta(max_length=128)],
-        doc("Why the signals are unknown, as a reason code, e.g. StatsUnreachable."),
+        doc("Reason code in CamelCase that explains why the signals are unknown, for example StatsUnreachable."),
     ] = ""
     since: Annotated[
         datetime | None,
-        doc("When all signals were last known. Unset if they have been unknown since the operator started."),
+        doc(
+            "Time at which all signals of the node were last known. Unset if they have been unknown since the "
+            "operator started."
+        ),
     ] = None
-    message: Annotated[ShortText, doc("Details of the reason, e.g. the error of the last request to the kubelet.")] = ""
+    message: Annotated[
+        ShortText,
+        doc("Human-readable details of the reason, for example the error of the last request to the kubelet."),
+    ] = ""
 
 
 class PressureCounts(Status, frozen=True):
-    """Current numbers of nodes, and totals since the NodePressurePolicy was created."""
+    """Current numbers of nodes, and numbers of evicted and deleted pods since the NodePressurePolicy was created."""
 
     nodes: Annotated[NaturalInt, doc("Number of nodes that the policy handles.")] = 0
     read: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes whose signals were read recently, from the kubelet or, if that fails, from metrics.k8s.io."
+            "Number of nodes whose signals were read recently, either from the kubelet or, if that failed, from the "
+            "API group metrics.k8s.io."
         ),
     ] = 0
     from_metrics: Annotated[
         NaturalInt,
         doc(
-            "Number of the nodes counted in read whose signals are from metrics.k8s.io, which contains only "
-            "memory.available."
+            "Number of nodes whose signals were read from the API group metrics.k8s.io, which provides only "
+            "memory.available. These nodes are also counted in read."
         ),
     ] = 0
     under_pressure: Annotated[
@@ -543,26 +558,27 @@ class PressureCounts(Status, frozen=True):
     ] = 0
     evicted: Annotated[BigCount, doc("Number of pods evicted since the NodePressurePolicy was created.")] = 0
     deleted: Annotated[
-        BigCount, doc("Number of pods deleted because of deleteAfter since the NodePressurePolicy was created.")
+        BigCount, doc("Number of pods deleted because of spec.deleteAfter since the NodePressurePolicy was created.")
     ] = 0
     cleaned_up: Annotated[
-        BigCount, doc("Number of pods deleted because of failedPods since the NodePressurePolicy was created.")
+        BigCount, doc("Number of pods deleted because of spec.failedPods since the NodePressurePolicy was created.")
     ] = 0
 
 
 class NodePressurePolicyStatus(Status, frozen=True):
-    """Observed state of the policy: conditions, nodes under pressure, and nodes whose signals are unknown."""
+    """Observed status of the NodePressurePolicy: conditions, nodes under pressure, and nodes with unknown signals."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("Idle, EvictingPods")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the policy is valid and its nodes are watched); Progressing (pods are being evicted); "
-            "Degraded (signals of nodes are unknown, evictions are refused, or nodes cannot be updated); Conflicting "
-            "(another policy handles some of the selected nodes, or a kubelet evicts at the same threshold or "
-            "earlier); Contended (another operator process runs the same controllers; set only after one was "
-            "detected); PermissionsMissing (the service account lacks permissions that the policy needs)."
+            "Current conditions of the NodePressurePolicy. Known types are Ready (the policy is valid and its nodes "
+            "are watched), Progressing (pods are being evicted), Degraded (signals of nodes are unknown, evictions "
+            "are refused, or nodes cannot be updated), Conflicting (another policy handles some of the selected "
+            "nodes, or a kubelet evicts pods at the same threshold or earlier), Contended (another operator process "
+            "runs the same controllers) and PermissionsMissing (the service account lacks permissions that the policy "
+            "needs)."
         ),
     ] = ()
     counts: Annotated[
@@ -576,12 +592,12 @@ class NodePressurePolicyStatus(Status, frozen=True):
         tuple[NodePressureStatus, ...], bounded("Nodes under pressure, sorted by name.", limit=MAX_NODES, **ATOMIC)
     ] = ()
     nodes_omitted: Annotated[
-        NaturalInt, doc("Number of nodes under pressure that are not listed in nodes, because the list is too long.")
+        NaturalInt, doc("Number of nodes under pressure that are omitted from nodes to limit its size.")
     ] = 0
     unread: Annotated[
         tuple[UnreadNode, ...],
         bounded(
-            "Nodes whose signals are unknown, all or some of them, sorted by name. Nodes that are counted in "
+            "Nodes for which some or all signals are unknown, sorted by name. Nodes that are counted in "
             "counts.fromMetrics are not listed.",
             limit=MAX_UNREAD,
             **ATOMIC,
@@ -589,13 +605,13 @@ class NodePressurePolicyStatus(Status, frozen=True):
     ] = ()
     unread_omitted: Annotated[
         NaturalInt,
-        doc("Number of nodes with unknown signals that are not listed in unread, because the list is too long."),
+        doc("Number of nodes with unknown signals that are omitted from unread to limit its size."),
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
 
 
 class NodePressurePolicy(Spec, frozen=True):
-    """Evicts pods from nodes that run low on memory, disk, inodes or PIDs, before the kubelet kills them."""
+    """Evicts pods from nodes that run low on memory, disk space, inodes or PIDs, before the kubelet does."""
 
     spec: NodePressurePolicySpec
     metadata: ObjectMeta = ObjectMeta()

@@ -137,14 +137,14 @@ def parse_node_selector(text: str) -> dict[str, str]:
 
 
 _FAILURE_POLICY: Final = (
-    "What happens to a request if the webhook fails or does not respond. Fail: the request is refused. Ignore: the "
-    "request is admitted without this rule."
+    "How requests are handled if the webhook fails or does not respond. Fail: requests are refused. Ignore: "
+    "requests are admitted without applying the rule."
 )
 FailClosed = Annotated[FailurePolicy, doc(_FAILURE_POLICY)]
 
 
 class ProtectedTaint(Spec, frozen=True):
-    """Taints that pods must not tolerate: those with this key and, if set, this value and effect."""
+    """Taints that pods must not tolerate, selected by key and, if set, by value and effect."""
 
     key: Annotated[LabelKey, doc("Key of the taint.")]
     value: Annotated[LabelValue | None, doc("Value of the taint. If unset, taints with any value are protected.")] = (
@@ -184,11 +184,11 @@ class PodNodeConstraints(Spec, frozen=True):
     additional_checks: Annotated[
         tuple[AdditionalCheck, ...],
         bounded(
-            "Further ways to select a node that are restricted. OpenShift's plugin does not check them. NodeAffinity: "
-            "required and preferred node affinity for blacklisted labels and metadata.name. Tolerations: tolerations "
-            "of protectedTaints. GatedPodUpdates: changes of the node selector and node affinity of a pod with "
-            "scheduling gates. EphemeralContainers: ephemeral containers that are added to a pod that the user could "
-            "not create. DaemonSets: the pod templates of DaemonSets.",
+            "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity: restricts required "
+            "and preferred node affinity for blacklisted labels and metadata.name. Tolerations: restricts tolerations "
+            "of protectedTaints. GatedPodUpdates: restricts changes to the node selector and node affinity of pods "
+            "with scheduling gates. EphemeralContainers: restricts the addition of ephemeral containers to pods that "
+            "the user could not create. DaemonSets: also applies the rule to the pod templates of DaemonSets.",
             limit=5,
             **SET,
         ),
@@ -196,8 +196,8 @@ class PodNodeConstraints(Spec, frozen=True):
     protected_taints: Annotated[
         tuple[ProtectedTaint, ...],
         bounded(
-            "Taints that pods must not tolerate. Required if additionalChecks contains Tolerations, and only valid "
-            "then.",
+            "Taints that pods must not tolerate. Required if additionalChecks contains Tolerations, and must be empty "
+            "otherwise.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -216,32 +216,33 @@ class PodNodeSelector(Spec, frozen=True):
     cluster_default_node_selector: Annotated[
         NodeSelectorText,
         doc(
-            "Node selector of namespaces that have no node selector annotation, as key=value pairs separated by "
-            "commas. If empty, these namespaces have no node selector."
+            "Node selector for namespaces without a node selector annotation, as comma-separated key=value pairs. If "
+            "empty, these namespaces have no node selector."
         ),
     ] = ""
     namespace_whitelists: Annotated[
         dict[NamespaceName, NodeSelectorText],
         bounded(
-            "Permitted node selectors by namespace, as key=value pairs separated by commas. A pod whose node "
-            "selector, including that of the namespace, contains other pairs is refused. Namespaces that are not "
-            "listed permit every node selector.",
+            "Permitted node selectors by namespace, as comma-separated key=value pairs. A pod is refused if its node "
+            "selector, including the pairs added for its namespace, contains other pairs. In namespaces that are not "
+            "listed, every node selector is permitted.",
             limit=MAX_NAMESPACES,
         ),
     ] = msgspec.field(default_factory=dict)
     check_updates: Annotated[
         bool,
         doc(
-            "Whether updates that change the node selector of a pod are checked too. Kubernetes permits such updates "
+            "Whether to also check updates that change the node selector of a pod. Kubernetes permits such updates "
             "while the pod has scheduling gates."
         ),
     ] = True
     exempt_daemon_set_pods: Annotated[
         bool,
         doc(
-            "Whether pods that the DaemonSet controller creates are exempt. The controller ignores the namespace's "
-            "node selector and creates a pod for each node that matches the pod template. If the node does not match "
-            "the namespace's node selector, the kubelet rejects the pod, and the controller creates it again."
+            "Whether pods that the DaemonSet controller creates are exempt from this rule. The DaemonSet controller "
+            "ignores the node selector of the namespace and creates a pod for each node that matches the pod "
+            "template. If a node does not match the node selector of the namespace, the kubelet rejects the pod, and "
+            "the controller creates it again."
         ),
     ] = False
     failure_policy: FailClosed = "Fail"
@@ -254,31 +255,35 @@ class DefaultTolerationSeconds(Spec, frozen=True):
     """Adds tolerations of not-ready and unreachable nodes to pods that have none."""
 
     not_ready_toleration_seconds: Annotated[
-        Seconds, doc("tolerationSeconds of the toleration of the taint node.kubernetes.io/not-ready:NoExecute.")
+        Seconds,
+        doc("tolerationSeconds of the toleration that is added for the taint node.kubernetes.io/not-ready:NoExecute."),
     ] = 300
     unreachable_toleration_seconds: Annotated[
-        Seconds, doc("tolerationSeconds of the toleration of the taint node.kubernetes.io/unreachable:NoExecute.")
+        Seconds,
+        doc(
+            "tolerationSeconds of the toleration that is added for the taint node.kubernetes.io/unreachable:NoExecute."
+        ),
     ] = 300
     adjust_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether tolerations that kube-apiserver has added get the tolerationSeconds of this rule. They are "
-            "recognized by apiServerDefaultSeconds, so tolerations with that value that a user has set are changed "
-            "too."
+            "Whether to replace the tolerationSeconds of tolerations that kube-apiserver has added. A toleration is "
+            "assumed to be from kube-apiserver if its tolerationSeconds equals apiServerDefaultSeconds. Tolerations "
+            "with this value that a user has set are therefore changed too."
         ),
     ] = True
     api_server_default_seconds: Annotated[
         Seconds,
         doc(
-            "tolerationSeconds of the tolerations that kube-apiserver adds before it calls webhooks: the value of its "
-            "flags --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds."
+            "tolerationSeconds of the tolerations that kube-apiserver adds before it calls webhooks. Must match the "
+            "kube-apiserver flags --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds."
         ),
     ] = 300
     failure_policy: FailClosed = "Ignore"
 
 
 class PodToleration(Spec, frozen=True):
-    """A toleration, as in a pod's spec."""
+    """A toleration, in the format of the tolerations of a pod."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -300,22 +305,30 @@ class PodToleration(Spec, frozen=True):
 
     key: Annotated[
         Annotated[str, Meta(max_length=317, pattern=f"^$|{LABEL_KEY}")],
-        doc("Key of the taint. If empty, the toleration matches all keys, and operator must be Exists."),
+        doc(
+            "Taint key that the toleration matches. If empty, the toleration matches all keys, and operator must be "
+            "Exists."
+        ),
     ] = ""
     operator: Annotated[
         Literal["Equal", "Exists"],
-        doc("Equal: the taint must have the same value. Exists: the taint may have any value."),
+        doc(
+            "Relationship between the value of the taint and the value of the toleration. Equal: the values must be "
+            "equal. Exists: the taint may have any value."
+        ),
     ] = "Equal"
-    value: Annotated[LabelValue, doc("Value of the taint. Must be empty if operator is Exists.")] = ""
+    value: Annotated[
+        LabelValue, doc("Taint value that the toleration matches. Must be empty if operator is Exists.")
+    ] = ""
     effect: Annotated[
         Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
-        doc("Effect of the taint. If empty, the toleration matches all effects."),
+        doc("Taint effect that the toleration matches. If empty, the toleration matches all effects."),
     ] = ""
     toleration_seconds: Annotated[
         int | None,
         doc(
-            "How many seconds a pod tolerates the taint before it is evicted. Only valid with effect NoExecute. If "
-            "unset, the pod is not evicted.",
+            "How long a pod tolerates the taint before it is evicted, in seconds. Only valid with effect NoExecute. "
+            "If unset, the pod tolerates the taint without a time limit.",
             format="int64",
         ),
     ] = None
@@ -341,7 +354,7 @@ class PodTolerationRestriction(Spec, frozen=True):
         tuple[PodToleration, ...],
         bounded(
             "Tolerations that pods may have in namespaces without the annotation "
-            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. If empty, they may have any toleration.",
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. If empty, all tolerations are permitted.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -349,9 +362,9 @@ class PodTolerationRestriction(Spec, frozen=True):
     allow_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether pods may have these tolerations even if the whitelist does not contain them: not-ready and "
-            "unreachable for 300 seconds, which kube-apiserver adds; memory-pressure, which this rule adds to pods "
-            "that are not BestEffort; and those that the other rules add."
+            "Whether pods may have default tolerations that are not on the whitelist. These are not-ready and "
+            "unreachable for 300 seconds (added by kube-apiserver), memory-pressure (added by this rule to pods that "
+            "are not BestEffort) and the tolerations that other rules add."
         ),
     ] = True
     failure_policy: FailClosed = "Fail"
@@ -404,19 +417,19 @@ class DedicatedPool(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the pool, as shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the pool. It is shown to users whose requests are refused.")]
     taint: Annotated[
         NodeTaint,
         doc(
-            "Taint that the nodes of the pool have. trimtab does not add it to nodes. Pods of the pool get a "
-            "toleration of it, and other pods must not tolerate it."
+            "Taint of the nodes in the pool. trimtab does not add the taint to nodes. Pods that belong to the pool "
+            "receive a toleration for the taint, and other pods must not tolerate it."
         ),
     ]
     groups: Annotated[
         tuple[Group, ...],
         bounded(
-            "User groups, e.g. team-a or system:serviceaccounts:team-a. Pods and workloads that a member creates "
-            "belong to the pool, in any namespace, and run only on its nodes.",
+            "User groups, for example team-a or system:serviceaccounts:team-a. Pods and workloads that a member of "
+            "these groups creates in any namespace belong to the pool and run only on its nodes.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -433,8 +446,8 @@ class DedicatedPool(Spec, frozen=True):
     node_label: Annotated[
         NodeLabel | None,
         doc(
-            "Label that the nodes of the pool have. Pods of the pool get a required node affinity for it. If unset, "
-            "it is the key and value of the taint."
+            "Label of the nodes in the pool. Pods that belong to the pool receive a required node affinity for the "
+            "label. Defaults to the key and value of the taint."
         ),
     ] = None
 
@@ -450,7 +463,7 @@ class DedicatedNodes(Spec, frozen=True):
     pools: Annotated[
         tuple[DedicatedPool, ...],
         bounded(
-            "The pools of reserved nodes. Their names and taints must be unique.",
+            "Pools of reserved nodes. Their names and taints must be unique.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_POOL_PER_TAINT),
@@ -460,7 +473,7 @@ class DedicatedNodes(Spec, frozen=True):
 
 
 class HardwareClass(Spec, frozen=True):
-    """A class of special hardware: the nodes that have it, and the pods that use it.
+    """A class of special hardware, the nodes that have this hardware, and the pods that use it.
 
     At least one of resources and podLabels is required.
     """
@@ -474,19 +487,19 @@ class HardwareClass(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the class, as shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the hardware class. It is shown to users whose requests are refused.")]
     taint: Annotated[
         NodeTaint,
         doc(
-            "Taint that the nodes with the hardware have. trimtab does not add it to nodes. Pods that use the "
-            "hardware get a toleration of it."
+            "Taint of the nodes that have the hardware. trimtab does not add the taint to nodes. Pods that use the "
+            "hardware receive a toleration for the taint."
         ),
     ]
     resources: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
         bounded(
-            "Resources that the hardware provides, e.g. nvidia.com/gpu. A pod that requests one of them uses the "
-            "hardware.",
+            "Resources that the hardware provides, for example nvidia.com/gpu. Pods that request any of these "
+            "resources use the hardware.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -494,23 +507,24 @@ class HardwareClass(Spec, frozen=True):
     pod_labels: Annotated[
         dict[LabelKey, LabelValue],
         bounded(
-            "Labels of pods that use the hardware without requesting one of resources. A pod uses the hardware if it "
-            "has all of these labels.",
+            "Labels of pods that use the hardware without requesting any of its resources. Pods that have all of "
+            "these labels use the hardware.",
             limit=MAX_LABELS,
         ),
     ] = msgspec.field(default_factory=dict)
     node_label: Annotated[
         NodeLabel | None,
         doc(
-            "Label that the nodes with the hardware have. Pods that use the hardware get a required node affinity for "
-            "it. If unset, they get no node affinity."
+            "Label of the nodes that have the hardware. Pods that use the hardware receive a required node affinity "
+            "for the label. If unset, no node affinity is added."
         ),
     ] = None
     exclusive: Annotated[
         bool,
         doc(
-            "Whether pods that tolerate the taint but do not use the hardware are refused. DaemonSets may tolerate "
-            "it, and pods may set spec.nodeName, if the user may create pods/binding in the namespace."
+            "Whether to refuse pods that do not use the hardware but tolerate the taint or bypass it with "
+            "spec.nodeName. DaemonSets that tolerate the taint and pods that set spec.nodeName are admitted if the "
+            "user may create pods/binding in the namespace."
         ),
     ] = False
 
@@ -521,7 +535,7 @@ class SpecialHardware(Spec, frozen=True):
     classes: Annotated[
         tuple[HardwareClass, ...],
         bounded(
-            "The classes of hardware, e.g. one for each GPU model. Their names and taints must be unique.",
+            "Classes of special hardware, for example one for each GPU model. Their names and taints must be unique.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_CLASS_PER_TAINT),
@@ -531,20 +545,21 @@ class SpecialHardware(Spec, frozen=True):
 
 
 class PlacementAdmissionSpec(Spec, frozen=True):
-    """The rules that are applied to pods and pod templates. A rule that is unset is not applied."""
+    """Admission rules for pods and pod templates. A rule that is unset is not applied."""
 
     mode: Annotated[
         Literal["Enforce", "Warn"],
         doc(
-            "Enforce: the rules change and refuse requests. Warn: the rules change and refuse nothing. Clients get "
-            "warnings instead, status.counts shows what would happen in mode Enforce, and all failure policies are "
-            "Ignore."
+            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. Warn: "
+            "no requests are changed or refused. Instead, clients receive warnings, and status.counts contains the "
+            "results that mode Enforce would have. In mode Warn, the failure policy of all rules is Ignore."
         ),
     ] = "Enforce"
     exempt_namespaces: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Namespaces to which no rule applies. kube-system and the namespace of the operator are always exempt.",
+            "Namespaces to which the rules do not apply. kube-system and the namespace of the operator are always "
+            "exempt.",
             limit=MAX_NAMESPACES,
             **SET,
         ),
@@ -553,30 +568,31 @@ class PlacementAdmissionSpec(Spec, frozen=True):
         PodNodeConstraints | None,
         doc(
             "Refuses pods and pod templates that set spec.nodeName or select nodes by a blacklisted label, unless the "
-            "user may create pods/binding in the namespace. It corresponds to OpenShift's admission plugin "
+            "user may create pods/binding in the namespace. Equivalent to OpenShift's admission plugin "
             "PodNodeConstraints."
         ),
     ] = None
     pod_node_selector: Annotated[
         PodNodeSelector | None,
         doc(
-            "Adds the node selector of the namespace to its pods, and refuses pods whose own node selector conflicts "
-            "with it. The node selector of a namespace is its annotation scheduler.alpha.kubernetes.io/node-selector "
-            "or openshift.io/node-selector, or else clusterDefaultNodeSelector."
+            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts with "
+            "it. The node selector of a namespace is specified by the annotation "
+            "scheduler.alpha.kubernetes.io/node-selector or openshift.io/node-selector of the namespace. Defaults to "
+            "clusterDefaultNodeSelector."
         ),
     ] = None
     default_toleration_seconds: Annotated[
         DefaultTolerationSeconds | None,
         doc(
-            "Adds tolerations of the taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable to pods "
-            "that have none."
+            "Adds tolerations for the taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable to pods "
+            "that do not have such tolerations."
         ),
     ] = None
     pod_toleration_restriction: Annotated[
         PodTolerationRestriction | None,
         doc(
-            "Adds the default tolerations of the namespace to its pods, and refuses pods with tolerations that are "
-            "not on the whitelist."
+            "Adds the default tolerations of the namespace to pods, and refuses pods with tolerations that are not on "
+            "the whitelist of the namespace."
         ),
     ] = None
     extended_resource_toleration: Annotated[
@@ -589,16 +605,17 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     dedicated_nodes: Annotated[
         DedicatedNodes | None,
         doc(
-            "Reserves nodes for the pods of user groups and namespaces. These pods get a toleration and a required "
-            "node affinity, and other pods that tolerate the taint of the nodes are refused. DaemonSets may tolerate "
-            "it, and pods may set spec.nodeName, if the user may create pods/binding in the namespace."
+            "Reserves nodes for the pods of user groups and namespaces. These pods receive a toleration and a "
+            "required node affinity for the reserved nodes. Other pods that tolerate the taint of the reserved nodes "
+            "are refused. DaemonSets may tolerate the taint, and pods may set spec.nodeName, if the user may create "
+            "pods/binding in the namespace."
         ),
     ] = None
     special_hardware: Annotated[
         SpecialHardware | None,
         doc(
-            "Adds tolerations to pods that use special hardware, e.g. GPUs, so that they can run on the nodes with "
-            "it. The taint of these nodes keeps other pods off."
+            "Adds tolerations to pods that use special hardware, for example GPUs, so that they can run on tainted "
+            "nodes that have the hardware. The taint keeps other pods off these nodes."
         ),
     ] = None
 
@@ -610,16 +627,17 @@ class RuleCount(Status, frozen=True):
     result: Annotated[
         Result,
         doc(
-            "Mutated: the rule changed the object, or would have in mode Enforce. Allowed: the rule admitted the final "
-            "object. Refused: the rule refused the request. Warned: the rule would have refused it in mode Enforce. "
-            "A request that is changed and admitted counts as Mutated and as Allowed."
+            "Result of the rule. Mutated: the rule changed the object, or would change it in mode Enforce. Allowed: "
+            "the rule admitted the final object. Refused: the rule refused the request. Warned: the rule would refuse "
+            "the request in mode Enforce. A request that is changed and admitted is counted both as Mutated and as "
+            "Allowed."
         ),
     ]
     count: Annotated[
         BigCount,
         doc(
-            "Number of requests with this rule and result since the PlacementAdmission was created. Dry runs are not "
-            "counted."
+            "Number of requests with this rule and result since the PlacementAdmission was created. Dry-run requests "
+            "are not counted."
         ),
     ] = 0
 
@@ -627,52 +645,56 @@ class RuleCount(Status, frozen=True):
 class RecentRefusal(Status, frozen=True):
     """A request that a rule refused. If several rules refused it, there is one entry for each rule."""
 
-    time: Annotated[datetime, doc("When the request was refused.")]
-    rule: Annotated[RuleName, doc("The rule that refused the request.")]
-    kind: Annotated[ObjectName, doc("Kind of the refused object, e.g. Pod.")]
+    time: Annotated[datetime, doc("Time at which the request was refused.")]
+    rule: Annotated[RuleName, doc("Name of the rule that refused the request.")]
+    kind: Annotated[ObjectName, doc("Kind of the refused object, for example Pod.")]
     namespace: Annotated[ObjectName, doc("Namespace of the refused object.")]
     name: Annotated[ObjectName, doc("Name of the refused object, or its generateName if it has no name yet.")]
-    message: Annotated[ShortText, doc("The message that the client received.")] = ""
+    message: Annotated[ShortText, doc("Human-readable message that was returned to the client.")] = ""
 
 
 class ReplicaStatus(Status, frozen=True):
-    """A replica that answers admission requests."""
+    """A replica of the operator that handles admission requests."""
 
     name: Annotated[ObjectName, doc("Name of the replica's pod.")]
     last_seen: Annotated[
         datetime,
         doc(
-            "When the replica last updated this status. A replica that has not updated it for three minutes is "
-            "removed from the list."
+            "Time at which the replica last updated this status. A replica that has not updated it for three minutes "
+            "is removed from the list."
         ),
     ]
     certificate_expires: Annotated[
         datetime | None,
-        doc("When the serving certificate of the replica expires. Unset if the replica has no certificate."),
+        doc("Time at which the serving certificate of the replica expires. Unset if the replica has no certificate."),
     ] = None
     problem: Annotated[
-        ShortText, doc("Why the replica cannot apply the rules or maintain its certificate. Empty if it can.")
+        ShortText,
+        doc(
+            "Human-readable message that explains why the replica cannot apply the rules or maintain its certificate. "
+            "Empty if there is no problem."
+        ),
     ] = ""
 
 
 class PlacementAdmissionStatus(Status, frozen=True):
-    """Observed state of the rules: conditions, counts by rule and result, and the replicas."""
+    """Observed status of the PlacementAdmission: conditions, numbers of requests, and replicas."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("Enforcing, WarningOnly")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the rules are valid and the webhooks are registered); Degraded (the rules are "
-            "invalid, or a replica reports a problem); PermissionsMissing (the service account lacks permissions that "
-            "the PlacementAdmission needs)."
+            "Current conditions of the PlacementAdmission. Known types are Ready (the rules are valid and the "
+            "webhooks are registered), Degraded (the rules are invalid, or a replica reports a problem) and "
+            "PermissionsMissing (the service account lacks permissions that the PlacementAdmission needs)."
         ),
     ] = ()
     mutated: Annotated[
         BigCount,
         doc(
-            "Number of requests that the rules changed, or would have changed in mode Enforce, since the "
-            "PlacementAdmission was created."
+            "Number of requests that the rules changed, or would change in mode Enforce, since the PlacementAdmission "
+            "was created."
         ),
     ] = 0
     refused: Annotated[
@@ -684,18 +706,23 @@ class PlacementAdmissionStatus(Status, frozen=True):
     ] = ()
     recent_refusals: Annotated[
         tuple[RecentRefusal, ...],
-        bounded("The most recent refusals by the rules, the latest first.", limit=MAX_REFUSALS, **ATOMIC),
+        bounded("Most recent requests that the rules refused, latest first.", limit=MAX_REFUSALS, **ATOMIC),
     ] = ()
     replicas: Annotated[
         tuple[ReplicaStatus, ...],
-        bounded("The replicas that answer admission requests, sorted by name.", limit=MAX_REPLICAS, **list_map("name")),
+        bounded(
+            "Replicas of the operator that handle admission requests, sorted by name.",
+            limit=MAX_REPLICAS,
+            **list_map("name"),
+        ),
     ] = ()
 
 
 class PlacementAdmission(Spec, frozen=True):
-    """Configures placement admission: webhooks that check and change how new pods and pod templates select nodes.
+    """Configures placement admission, which checks and changes how new pods and pod templates select nodes.
 
-    There is one PlacementAdmission per cluster, named default. Without it, no rule applies.
+    Placement admission uses admission webhooks. There is one PlacementAdmission per cluster, named default. Without a
+    PlacementAdmission, no rules are applied.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

@@ -744,6 +744,8 @@ deadline. trimtab retries.
 PODS_STUCK: Final = "PodsStuck"
 """Degraded: pods on unreachable nodes are terminating and past their grace period. The message says what to do. Also
 the reason of an event on the node."""
+PODS_NO_LONGER_STUCK: Final = "PodsNoLongerStuck"
+"""Event on a node: its pods are no longer stuck terminating."""
 NODE_LIFECYCLE_FAILED: Final = "NodeLifecycleFailed"
 """Degraded: the node lifecycle controller failed. The message contains the error. Pods are still evicted at their
 deadlines.

@@ -54,7 +54,8 @@ class Window(Spec, frozen=True):
     duration: Annotated[
         Duration,
         doc(
-            "How long the window stays open, for example 4h. Daylight saving changes do not alter the duration.",
+            "How long the window remains open, for example 4h. Changes between standard time and daylight saving time "
+            "do not affect the duration.",
             DURATION_RULE,
             WINDOW_RULE,
         ),

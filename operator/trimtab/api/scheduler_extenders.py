@@ -51,9 +51,9 @@ KEY_OF_CERTIFICATE: Final = "certFile and keyFile must be given together"
 class ManagedResource(Spec, frozen=True):
     """An extended resource that an extender manages."""
 
-    name: Annotated[ExtendedResourceName, doc("The extended resource, e.g. example.com/gpu-memory.")]
+    name: Annotated[ExtendedResourceName, doc("Name of the extended resource, for example example.com/gpu-memory.")]
     ignored_by_scheduler: Annotated[
-        bool, doc("Whether NodeResourcesFit ignores the resource, leaving it to the extender.")
+        bool, doc("Whether the plugin NodeResourcesFit ignores the resource, because the extender checks it.")
     ] = False
 
 
@@ -64,37 +64,39 @@ class ExtenderTLS(Spec, frozen=True):
         Rule(rule="(self.certFile == '') == (self.keyFile == '')", message=KEY_OF_CERTIFICATE),
     )
 
-    insecure: Annotated[bool, doc("Whether to skip verification of the server's certificate. For tests only.")] = False
+    insecure: Annotated[
+        bool, doc("Whether to skip verification of the server's certificate. Intended for tests only.")
+    ] = False
     server_name: Annotated[
         Annotated[str, Meta(max_length=253)],
-        doc("The expected name in the server's certificate, if it differs from the host in urlPrefix."),
+        doc("Expected name in the server's certificate. Defaults to the host in urlPrefix."),
     ] = ""
     ca_data: Annotated[
         Annotated[str, Meta(max_length=65_536)],
         doc(
-            "Base64-encoded PEM bundle of CA certificates for verifying the server, in addition to those in caFile. "
-            "If both are unset, the system's trust store is used."
+            "Base64-encoded PEM bundle of CA certificates for verifying the server's certificate, in addition to "
+            "those in caFile. If both caData and caFile are unset, the system's trust store is used."
         ),
     ] = ""
     ca_file: Annotated[
         TlsFile,
         doc(
-            "Path of a PEM file with CA certificates for verifying the server, under /etc/trimtab in the operator's "
-            "container."
+            "Path of a PEM file with CA certificates for verifying the server's certificate. The file must be under "
+            "/etc/trimtab in the operator's container."
         ),
     ] = ""
     cert_file: Annotated[
         TlsFile,
         doc(
-            "Path of a PEM file with the client certificate, under /etc/trimtab in the operator's container. Requires "
-            "keyFile."
+            "Path of a PEM file with the client certificate. The file must be under /etc/trimtab in the operator's "
+            "container. Requires keyFile."
         ),
     ] = ""
     key_file: Annotated[
         TlsFile,
         doc(
-            "Path of a PEM file with the key of the client certificate, under /etc/trimtab in the operator's "
-            "container. Requires certFile."
+            "Path of a PEM file with the private key of the client certificate. The file must be under /etc/trimtab "
+            "in the operator's container. Requires certFile."
         ),
     ] = ""
 
@@ -117,7 +119,8 @@ class Extender(Spec, frozen=True):
     )
 
     url_prefix: Annotated[
-        UrlPrefix, doc("Base URL of the extender. Requests are sent to this URL, followed by a slash and the verb.")
+        UrlPrefix,
+        doc("Base URL of the extender. The URL of each request is this URL, followed by a slash and the verb."),
     ]
     filter_verb: Annotated[Verb, doc("Verb for filter requests. If empty, the extender does not filter nodes.")] = ""
     prioritize_verb: Annotated[
@@ -135,22 +138,22 @@ class Extender(Spec, frozen=True):
     bind_verb: Annotated[
         Verb,
         doc(
-            "Verb for bind requests. If set, the extender binds the pod and trimtab does not. At most one "
-            "extender can set it."
+            "Verb for bind requests. If set, the extender binds the pods instead of trimtab. At most one extender can "
+            "set it."
         ),
     ] = ""
     preempt_verb: Annotated[
         Verb,
         doc(
-            "Verb for preempt requests. The extender may then reject the node that was selected for a preemption, or "
-            "exclude some of the victims on it. If empty, the extender takes no part in preemption."
+            "Verb for preempt requests. The extender can reject the node that was selected for a preemption, or "
+            "exclude some of the victims on the node. If empty, the extender does not participate in preemption."
         ),
     ] = ""
     http_timeout: Annotated[
         GoDuration,
         doc(
-            "Timeout of each request, at most 60s. If a filter request times out, the scheduling attempt fails, "
-            "unless ignorable is true.",
+            "Timeout of each request, at most 60s. If a filter request times out, the scheduling attempt fails unless "
+            "ignorable is true.",
             GO_DURATION_RULE,
             Rule(
                 rule="!self.matches('^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || "
@@ -162,7 +165,7 @@ class Extender(Spec, frozen=True):
     node_cache_capable: Annotated[
         bool,
         doc(
-            "Whether the extender caches node information, so that only node names are sent. Otherwise the full "
+            "Whether the extender caches node information. If true, only node names are sent. Otherwise, the full "
             "Node objects of all feasible nodes are sent, which can be tens of megabytes per request in a large "
             "cluster."
         ),
@@ -170,8 +173,8 @@ class Extender(Spec, frozen=True):
     managed_resources: Annotated[
         tuple[ManagedResource, ...],
         bounded(
-            "The extender is called only for pods that request at least one of these resources. If empty, it is "
-            "called for every pod of the policy.",
+            "Extended resources that the extender manages. The extender is called only for pods that request at least "
+            "one of these resources. If empty, it is called for every pod of the policy.",
             limit=MAX_MANAGED,
             **list_map("name"),
         ),
@@ -179,20 +182,21 @@ class Extender(Spec, frozen=True):
     ignorable: Annotated[
         bool,
         doc(
-            "Whether pods are scheduled without the extender if it does not respond or reports an error. Failed bind "
-            "requests are never ignored."
+            "Whether pods are scheduled without the extender if it does not respond or returns an error. Errors of "
+            "prioritize requests are always ignored. Errors of bind requests are never ignored."
         ),
     ] = False
     tls_config: Annotated[
-        ExtenderTLS | None, doc("TLS settings for requests to the extender. Only valid if urlPrefix is an https URL.")
+        ExtenderTLS | None,
+        doc("TLS settings for requests to the extender. Only valid if urlPrefix starts with https://."),
     ] = None
 
 
 Extenders = Annotated[
     tuple[Extender, ...],
     bounded(
-        "Scheduler extenders: HTTP services that filter and score nodes, bind pods or approve preemptions. Filter and "
-        "preempt requests are sent in the order of the list.",
+        "Scheduler extenders, which are HTTP services that filter and score nodes, bind pods or approve "
+        "preemptions. Filter and preempt requests are sent in the order of the list.",
         limit=MAX_EXTENDERS,
         **{
             **ATOMIC,

@@ -53,7 +53,8 @@ InclusionPolicy = Literal["Honor", "Ignore"]
 class DefaultConstraint(Spec, frozen=True):
     """A default topology spread constraint for pods that do not define any.
 
-    It has no labelSelector: it counts the pods that the Services and the controller of the pod select.
+    It has no labelSelector. Instead, it counts the pods that are selected by the Services and the controller of the
+    pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -68,35 +69,38 @@ class DefaultConstraint(Spec, frozen=True):
     max_skew: Annotated[
         PositiveInt,
         doc(
-            "Maximum permitted difference between the number of pods in a domain and the number in the domain "
-            "with the fewest."
+            "Maximum permitted difference between the number of pods in a topology domain and the minimum number of "
+            "pods in any domain."
         ),
     ]
-    topology_key: Annotated[LabelKey, doc("The node label whose values are the domains.")]
+    topology_key: Annotated[LabelKey, doc("Key of the node label whose values define the topology domains.")]
     when_unsatisfiable: Annotated[
         Literal["DoNotSchedule", "ScheduleAnyway"],
         doc(
-            "DoNotSchedule: nodes that violate the constraint are not feasible. ScheduleAnyway: nodes that violate it "
-            "have a lower score."
+            "How nodes that violate the constraint are treated. DoNotSchedule: the nodes are not feasible. "
+            "ScheduleAnyway: the nodes have a lower score."
         ),
     ]
     min_domains: Annotated[
         PositiveInt | None,
         doc(
-            "Minimum number of eligible domains. If there are fewer, the global minimum is treated as 0. Only "
-            "valid with DoNotSchedule."
+            "Minimum number of eligible topology domains. If there are fewer domains, the global minimum of pods per "
+            "domain is treated as 0. Only valid if whenUnsatisfiable is DoNotSchedule."
         ),
     ] = None
     node_affinity_policy: Annotated[
         InclusionPolicy,
         doc(
-            "Honor: only nodes that match the pod's node selector and required node affinity are counted. "
-            "Ignore: all nodes are counted."
+            "How the pod's node affinity is treated. Honor: only nodes that match the pod's node selector and "
+            "required node affinity are counted. Ignore: all nodes are counted."
         ),
     ] = "Honor"
     node_taints_policy: Annotated[
         InclusionPolicy,
-        doc("Honor: nodes with taints that the pod does not tolerate are not counted. Ignore: taints are ignored."),
+        doc(
+            "How node taints are treated. Honor: nodes with taints that the pod does not tolerate are not counted. "
+            "Ignore: nodes are counted regardless of their taints."
+        ),
     ] = "Ignore"
 
     def compile(self) -> TopologySpread:
@@ -127,15 +131,16 @@ class PodTopologySpreadArgs(Spec, frozen=True):
     defaulting_type: Annotated[
         Literal["System", "List"],
         doc(
-            "System: the defaults of kube-scheduler, which spread over hosts (maxSkew 3) and zones (maxSkew 5) with "
-            "whenUnsatisfiable ScheduleAnyway. List: defaultConstraints, which may be empty."
+            "Source of the default constraints. System: the defaults of kube-scheduler, which spread pods across "
+            "hosts (maxSkew 3) and zones (maxSkew 5) with whenUnsatisfiable ScheduleAnyway. List: the constraints in "
+            "defaultConstraints, which may be empty."
         ),
     ] = "System"
     default_constraints: Annotated[
         tuple[DefaultConstraint, ...],
         bounded(
-            "Default constraints; only valid if defaultingType is List. They apply to pods that a Service "
-            "selects or that a ReplicationController, ReplicaSet or StatefulSet controls.",
+            "Default constraints for pods that a Service selects or that a ReplicationController, ReplicaSet or "
+            "StatefulSet controls. Only valid if defaultingType is List.",
             limit=MAX_CONSTRAINTS,
             **list_map("topologyKey", "whenUnsatisfiable"),
         ),
@@ -155,16 +160,16 @@ class NodeRequirement(Spec, frozen=True):
         ),
     )
 
-    key: Annotated[LabelKey, doc("The label key that the requirement applies to.")]
+    key: Annotated[LabelKey, doc("Key of the node label that the requirement applies to.")]
     operator: Annotated[
         Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
-        doc("How the label's value is compared with values. Gt and Lt compare integers."),
+        doc("How the value of the label is compared with values. Gt and Lt compare integers."),
     ]
     values: Annotated[
         tuple[LabelValue, ...],
         bounded(
-            "The values to compare with: at least one for In and NotIn, one integer for Gt and Lt, none for Exists and "
-            "DoesNotExist.",
+            "Values to compare with the value of the label. In and NotIn require at least one value, and Gt and Lt "
+            "require exactly one integer. Must be empty if operator is Exists or DoesNotExist.",
             limit=MAX_VALUES,
             **ATOMIC,
         ),
@@ -178,14 +183,24 @@ class NodeRequirement(Spec, frozen=True):
 class NodeFieldRequirement(Spec, frozen=True):
     """A requirement on a node's name."""
 
-    key: Annotated[Literal["metadata.name"], doc("Field of the node. Only metadata.name is supported.")]
+    key: Annotated[
+        Literal["metadata.name"],
+        doc("Field of the node that the requirement applies to. Only metadata.name is supported."),
+    ]
     operator: Annotated[
-        Literal["In", "NotIn"], doc("In: the node must have the name in values. NotIn: the node must not have it.")
+        Literal["In", "NotIn"],
+        doc(
+            "How the name of the node is compared with values. In: the node must have this name. NotIn: the node must "
+            "not have this name."
+        ),
     ]
     values: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         Meta(
-            description="The name of the node, as the only item.", min_length=1, max_length=1, extra_json_schema=ATOMIC
+            description="Name of the node. Must contain exactly one item.",
+            min_length=1,
+            max_length=1,
+            extra_json_schema=ATOMIC,
         ),
     ]
 
@@ -195,7 +210,7 @@ class NodeFieldRequirement(Spec, frozen=True):
 
 
 class NodeTerm(Spec, frozen=True):
-    """A node selector term. A node matches it if the node meets all of its requirements."""
+    """A node selector term. A node matches the term if it meets all of its requirements."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -227,16 +242,21 @@ class RequiredNodeTerms(Spec, frozen=True):
     node_selector_terms: Annotated[
         tuple[NodeTerm, ...],
         bounded(
-            "Node selector terms. They are ORed: a node must match at least one.", limit=MAX_TERMS, least=1, **ATOMIC
+            "Node selector terms. The terms are ORed: a node must match at least one of them.",
+            limit=MAX_TERMS,
+            least=1,
+            **ATOMIC,
         ),
     ]
 
 
 class PreferredTerm(Spec, frozen=True):
-    """A term that adds its weight to the score of the nodes that match it."""
+    """A node selector term, and the weight that is added to the score of nodes that match it."""
 
-    weight: Annotated[int, Meta(ge=1, le=100, description="The weight that is added to the score of matching nodes.")]
-    preference: Annotated[NodeTerm, doc("The node selector term that the weight applies to.")]
+    weight: Annotated[
+        int, Meta(ge=1, le=100, description="Weight that is added to the score of nodes that match the term.")
+    ]
+    preference: Annotated[NodeTerm, doc("Node selector term that the weight applies to.")]
 
 
 class AddedAffinity(Spec, frozen=True):
@@ -246,12 +266,18 @@ class AddedAffinity(Spec, frozen=True):
     """
 
     required_during_scheduling_ignored_during_execution: Annotated[
-        RequiredNodeTerms | None, doc("Required terms. A node that matches none of them is not feasible for any pod.")
+        RequiredNodeTerms | None,
+        doc(
+            "Required node selector terms. A node that matches none of them is not feasible for any pod of the "
+            "scheduler."
+        ),
     ] = None
     preferred_during_scheduling_ignored_during_execution: Annotated[
         tuple[PreferredTerm, ...],
         bounded(
-            "Preferred terms. Each adds its weight to the score of the nodes that match it.", limit=MAX_TERMS, **ATOMIC
+            "Preferred node selector terms. The weight of each term is added to the score of nodes that match it.",
+            limit=MAX_TERMS,
+            **ATOMIC,
         ),
     ] = ()
 

@@ -172,7 +172,9 @@ class ServiceAffinity(Spec, frozen=True):
 
     labels: Annotated[
         tuple[LabelKey, ...],
-        bounded("Keys of the node labels, e.g. topology.kubernetes.io/region.", limit=MAX_LABELS, least=1, **ATOMIC),
+        bounded(
+            "Keys of the node labels, for example topology.kubernetes.io/region.", limit=MAX_LABELS, least=1, **ATOMIC
+        ),
     ]
 
 
@@ -181,11 +183,16 @@ class LabelsPresence(Spec, frozen=True):
 
     labels: Annotated[
         tuple[LabelKey, ...],
-        bounded("Keys of the node labels that nodes must have or must not have.", limit=MAX_LABELS, least=1, **ATOMIC),
+        bounded(
+            "Keys of the node labels to check. The values of the labels are ignored.",
+            limit=MAX_LABELS,
+            least=1,
+            **ATOMIC,
+        ),
     ]
-    presence: Annotated[bool, doc("true: nodes must have all of the labels. false: nodes must have none of them.")] = (
-        False
-    )
+    presence: Annotated[
+        bool, doc("Whether nodes must have all of the labels. If false, nodes must have none of them.")
+    ] = False
 
 
 class PredicateArgument(Spec, frozen=True):
@@ -197,10 +204,11 @@ class PredicateArgument(Spec, frozen=True):
 
     service_affinity: Annotated[
         ServiceAffinity | None,
-        doc("Requires that all pods of a Service run on nodes with the same values of the labels."),
+        doc("Requires that all pods of a Service run on nodes with the same values of the given labels."),
     ] = None
     labels_presence: Annotated[
-        LabelsPresence | None, doc("Requires that nodes have all of the labels, or none of them.")
+        LabelsPresence | None,
+        doc("Requires that nodes have all of the given labels, or none of them, depending on presence."),
     ] = None
 
 
@@ -210,31 +218,32 @@ class Predicate(Spec, frozen=True):
     cel: ClassVar[tuple[Rule, ...]] = (_known_name(PREDICATES, UNKNOWN_PREDICATE),)
 
     name: Annotated[
-        RuleName, doc("The name of a predicate, e.g. PodFitsResources. A predicate with an argument can have any name.")
+        RuleName,
+        doc("Name of the predicate, for example PodFitsResources. A predicate with an argument can have any name."),
     ]
     argument: Annotated[
         PredicateArgument | None,
-        doc("Argument of a custom predicate: exactly one of serviceAffinity and labelsPresence."),
+        doc("Argument of a custom predicate. Exactly one of serviceAffinity and labelsPresence must be set."),
     ] = None
 
 
 class ServiceAntiAffinity(Spec, frozen=True):
     """Spreads the pods of a Service over the values of a node label."""
 
-    label: Annotated[LabelKey, doc("Key of the node label, e.g. topology.kubernetes.io/zone.")]
+    label: Annotated[LabelKey, doc("Key of the node label, for example topology.kubernetes.io/zone.")]
 
 
 class LabelPreference(Spec, frozen=True):
-    """Prefers nodes that have a label, or that do not have it."""
+    """Prefers nodes with a label, or nodes without it."""
 
-    label: Annotated[LabelKey, doc("Key of the node label that nodes should have or should not have.")]
+    label: Annotated[LabelKey, doc("Key of the node label to check. The value of the label is ignored.")]
     presence: Annotated[
-        bool, doc("true: nodes with the label are preferred. false: nodes without the label are preferred.")
+        bool, doc("Whether nodes with the label are preferred. If false, nodes without the label are preferred.")
     ] = False
 
 
 class UtilizationPoint(Spec, frozen=True):
-    """A point of the function from utilization to score. The function is linear between two points."""
+    """A point of the function that maps utilization to score. The function is linear between adjacent points."""
 
     utilization: Annotated[
         int,
@@ -251,7 +260,7 @@ class UtilizationPoint(Spec, frozen=True):
 Shape = Annotated[
     tuple[UtilizationPoint, ...],
     bounded(
-        "Points of the function from utilization to score, in ascending order of utilization.",
+        "Points of the function that maps utilization to score, in ascending order of utilization.",
         limit=MAX_SHAPE,
         least=1,
         **_ASCENDING,
@@ -260,7 +269,7 @@ Shape = Annotated[
 
 
 class RequestedToCapacityRatioArguments(Spec, frozen=True):
-    """Scores nodes by a function of the ratio of requested to allocatable cpu and memory."""
+    """Scores nodes by the ratio of requested to allocatable cpu and memory, with a configurable function."""
 
     shape: Shape
 
@@ -277,34 +286,35 @@ class PriorityArgument(Spec, frozen=True):
     )
 
     service_anti_affinity: Annotated[
-        ServiceAntiAffinity | None, doc("Spreads the pods of a Service over the values of a node label.")
+        ServiceAntiAffinity | None, doc("Spreads the pods of a Service across the values of a node label.")
     ] = None
     label_preference: Annotated[
-        LabelPreference | None, doc("Prefers nodes that have a label, or that do not have it.")
+        LabelPreference | None, doc("Prefers nodes with a label, or nodes without it, depending on presence.")
     ] = None
     requested_to_capacity_ratio_arguments: Annotated[
         RequestedToCapacityRatioArguments | None,
-        doc("Scores nodes by a function of the ratio of requested to allocatable cpu and memory."),
+        doc("Scores nodes by the ratio of requested to allocatable cpu and memory, with a configurable function."),
     ] = None
 
 
 class Priority(Spec, frozen=True):
-    """A function that scores nodes from 0 to 10, with its weight."""
+    """A function that scores nodes from 0 to 10, and its weight."""
 
     cel: ClassVar[tuple[Rule, ...]] = (_known_name(PRIORITIES, UNKNOWN_PRIORITY),)
 
     name: Annotated[
         RuleName,
-        doc("The name of a priority, e.g. LeastRequestedPriority. A priority with an argument can have any name."),
+        doc("Name of the priority, for example LeastRequestedPriority. A priority with an argument can have any name."),
     ]
     weight: Annotated[
-        Weight, doc("The factor by which the score is multiplied before the scores of all priorities are added.")
+        Weight,
+        doc("Factor by which the score of this priority is multiplied before the scores of all priorities are added."),
     ]
     argument: Annotated[
         PriorityArgument | None,
         doc(
-            "Argument of a custom priority: exactly one of serviceAntiAffinity, labelPreference and "
-            "requestedToCapacityRatioArguments."
+            "Argument of a custom priority. Exactly one of serviceAntiAffinity, labelPreference and "
+            "requestedToCapacityRatioArguments must be set."
         ),
     ] = None
 
@@ -319,16 +329,17 @@ class Policy(Spec, frozen=True):
     predicates: Annotated[
         Annotated[tuple[Predicate, ...], Meta(max_length=MAX_RULES)] | None,
         doc(
-            "Conditions that a node must meet to be feasible for a pod. If unset, those of DefaultProvider apply. The "
-            "conditions that are mandatory in kube-scheduler (taints, cordoned nodes) always apply.",
+            "Predicates that a node must satisfy to be feasible for a pod. If unset, the predicates of "
+            "DefaultProvider apply. The mandatory predicates of kube-scheduler for taints and cordoned nodes always "
+            "apply.",
             **list_map("name"),
         ),
     ] = None
     priorities: Annotated[
         Annotated[tuple[Priority, ...], Meta(max_length=MAX_RULES)] | None,
         doc(
-            "Functions that score the feasible nodes. The node with the highest weighted sum is selected. If unset, "
-            "those of DefaultProvider apply. If empty, all nodes have the same score.",
+            "Priorities that score the feasible nodes. The node with the highest weighted sum of scores is selected. "
+            "If unset, the priorities of DefaultProvider apply. If empty, all nodes have the same score.",
             **list_map("name"),
         ),
     ] = None
@@ -344,8 +355,8 @@ class Policy(Spec, frozen=True):
     always_check_all_predicates: Annotated[
         bool,
         doc(
-            "Whether to evaluate all predicates for a node even if one has failed, so that the message about an "
-            "unschedulable pod contains all reasons."
+            "Whether to evaluate all predicates for a node even after one of them has failed, so that the message of "
+            "an unschedulable pod contains all reasons."
         ),
     ] = False
 
@@ -362,9 +373,9 @@ ScoringType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRat
 
 
 class ScoredResource(Spec, frozen=True):
-    """A resource whose requests on a node determine its score, with its weight."""
+    """A resource that affects the score of a node, and its weight."""
 
-    name: Annotated[ResourceName, doc("Name of the resource, e.g. cpu, memory or nvidia.com/gpu.")]
+    name: Annotated[ResourceName, doc("Name of the resource, for example cpu, memory or nvidia.com/gpu.")]
     weight: Annotated[
         int, Meta(ge=1, le=100, description="Weight of the resource in the score, relative to the other resources.")
     ] = 1
@@ -384,22 +395,26 @@ class ScoringStrategy(Spec, frozen=True):
     type: Annotated[
         ScoringType,
         doc(
-            "LeastAllocated: prefer nodes with the lowest ratio of requested to allocatable resources. "
-            "MostAllocated: prefer nodes with the highest ratio, to pack pods onto few nodes. "
-            "RequestedToCapacityRatio: score nodes by the function in shape."
+            "Scoring method. LeastAllocated: prefers nodes with the lowest ratio of requested to allocatable "
+            "resources. MostAllocated: prefers nodes with the highest ratio, to pack pods onto few nodes. "
+            "RequestedToCapacityRatio: scores nodes with the function in shape."
         ),
     ] = "LeastAllocated"
     resources: Annotated[
         tuple[ScoredResource, ...],
         bounded(
-            "Resources whose requests on a node determine its score.", limit=MAX_LABELS, least=1, **list_map("name")
+            "Resources whose utilization determines the score of a node. Defaults to cpu and memory, each with weight "
+            "1.",
+            limit=MAX_LABELS,
+            least=1,
+            **list_map("name"),
         ),
     ] = (ScoredResource("cpu"), ScoredResource("memory"))
     shape: Annotated[
         Annotated[tuple[UtilizationPoint, ...], Meta(min_length=1, max_length=MAX_SHAPE)] | None,
         doc(
-            "Points of the function from utilization to score, in ascending order of utilization. Required with type "
-            "RequestedToCapacityRatio, and only valid with it.",
+            "Points of the function that maps utilization to score, in ascending order of utilization. Required if "
+            "type is RequestedToCapacityRatio, and not allowed otherwise.",
             **_ASCENDING,
         ),
     ] = None
@@ -408,12 +423,12 @@ class ScoringStrategy(Spec, frozen=True):
 class PluginScore(Spec, frozen=True):
     """The weight of a score plugin."""
 
-    name: Annotated[ScorePlugin, doc("Name of the score plugin, e.g. ImageLocality.")]
+    name: Annotated[ScorePlugin, doc("Name of the score plugin, for example ImageLocality.")]
     weight: Annotated[
         PluginWeight,
         doc(
-            "Factor by which the plugin's score is multiplied before all scores are added. 0 disables the plugin's "
-            "score."
+            "Factor by which the score of the plugin is multiplied before the scores of all plugins are added. 0 "
+            "disables the plugin's score."
         ),
     ]
 
@@ -423,7 +438,7 @@ class Profile(Spec, frozen=True):
 
     disabled_filters: Annotated[
         tuple[FilterPlugin, ...],
-        bounded("Filter plugins that are not evaluated.", limit=MAX_RULES, **ATOMIC),
+        bounded("Names of filter plugins that are disabled.", limit=MAX_RULES, **ATOMIC),
     ] = ()
     scores: Annotated[
         tuple[PluginScore, ...],
@@ -433,7 +448,9 @@ class Profile(Spec, frozen=True):
             **list_map("name"),
         ),
     ] = ()
-    scoring_strategy: Annotated[ScoringStrategy, doc("How NodeResourcesFit scores nodes.")] = ScoringStrategy()
+    scoring_strategy: Annotated[ScoringStrategy, doc("How the plugin NodeResourcesFit scores nodes.")] = (
+        ScoringStrategy()
+    )
     hard_pod_affinity_weight: Annotated[
         int,
         Meta(
@@ -446,8 +463,8 @@ class Profile(Spec, frozen=True):
     ignore_preferred_terms_of_existing_pods: Annotated[
         bool,
         doc(
-            "Whether InterPodAffinity ignores the preferred affinity terms of existing pods if the pending pod "
-            "has no preferred affinity terms."
+            "Whether the plugin InterPodAffinity ignores the preferred affinity terms of existing pods if the pending "
+            "pod has no preferred affinity terms."
         ),
     ] = False
     pod_topology_spread: Annotated[
@@ -455,12 +472,15 @@ class Profile(Spec, frozen=True):
     ] = PodTopologySpreadArgs()
     added_affinity: Annotated[
         AddedAffinity | None,
-        doc("Node affinity that is applied to every pod of this scheduler, in addition to the pod's own."),
+        doc(
+            "Node affinity that is applied to every pod of this scheduler, in addition to the node affinity of the pod."
+        ),
     ] = None
     balanced_resources: Annotated[
         tuple[ResourceName, ...],
         bounded(
-            "The resources whose utilization NodeResourcesBalancedAllocation balances. All have the same weight.",
+            "Names of the resources whose utilization the plugin NodeResourcesBalancedAllocation balances. All "
+            "resources have the same weight. Defaults to cpu and memory.",
             limit=MAX_LABELS,
             least=1,
             **SET,
@@ -468,13 +488,13 @@ class Profile(Spec, frozen=True):
     ] = ("cpu", "memory")
     ignored_resources: Annotated[
         tuple[ExtendedResourceName, ...],
-        bounded("Extended resources that NodeResourcesFit ignores.", limit=MAX_LABELS, **SET),
+        bounded("Names of extended resources that the plugin NodeResourcesFit ignores.", limit=MAX_LABELS, **SET),
     ] = ()
     ignored_resource_groups: Annotated[
         tuple[ResourceGroup, ...],
         bounded(
-            "Groups of extended resources that NodeResourcesFit ignores. The group is the part of a resource's name "
-            "before the slash, e.g. example.com.",
+            "Groups of extended resources that the plugin NodeResourcesFit ignores. The group is the part of a "
+            "resource name before the slash, for example example.com.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -484,14 +504,13 @@ class Profile(Spec, frozen=True):
         Meta(
             ge=0,
             le=100,
-            description="Accepted for compatibility; has no effect. All feasible nodes are always scored, as with 100 "
-            "in kube-scheduler.",
+            description="Accepted for compatibility with kube-scheduler and ignored. All feasible nodes are scored.",
         ),
     ] = 0
 
 
 class SchedulerPolicySpec(Spec, frozen=True):
-    """The schedulerName of the pods that the policy handles, and how they are placed.
+    """Pods that the policy schedules, and how they are placed on nodes.
 
     At most one of provider, policy and profile may be set. If none is set, kube-scheduler's default profile applies.
     """
@@ -507,8 +526,9 @@ class SchedulerPolicySpec(Spec, frozen=True):
     scheduler_name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=253)],
         doc(
-            "Pods with this spec.schedulerName are scheduled by this policy. Set it to default-scheduler to also "
-            "schedule pods that do not set schedulerName; kube-scheduler must then not use that name."
+            "Name of the scheduler. The policy schedules pods with this spec.schedulerName. Set it to "
+            "default-scheduler to also schedule pods that do not set schedulerName. kube-scheduler must then not use "
+            "this name."
         ),
     ]
     provider: Annotated[
@@ -522,7 +542,8 @@ class SchedulerPolicySpec(Spec, frozen=True):
     policy: Annotated[
         Policy | None,
         doc(
-            "Legacy scheduler Policy (kube-scheduler 1.22 and earlier, OpenShift 3.11) with predicates and priorities."
+            "Legacy scheduler Policy with predicates and priorities, as in kube-scheduler 1.22 and earlier and in "
+            "OpenShift 3.11."
         ),
     ] = None
     profile: Annotated[
@@ -530,16 +551,23 @@ class SchedulerPolicySpec(Spec, frozen=True):
     ] = None
     extenders: Extenders = ()
     disable_preemption: Annotated[
-        bool, doc("Whether pods that fit on no node wait instead of preempting pods of lower priority.")
+        bool,
+        doc(
+            "Whether to disable preemption. If true, pods that fit on no node wait instead of preempting pods with a "
+            "lower priority."
+        ),
     ] = False
 
 
 class QueueCounts(Status, frozen=True):
-    """Number of pending pods by their state in the scheduling queue."""
+    """Number of pending pods, by their state in the scheduling queue."""
 
-    active: Annotated[NaturalInt, doc("Number of pods that wait for a scheduling attempt, or are being scheduled.")] = 0
+    active: Annotated[
+        NaturalInt, doc("Number of pods that are waiting for a scheduling attempt or are being scheduled.")
+    ] = 0
     backoff: Annotated[
-        NaturalInt, doc("Number of pods whose last scheduling attempt failed and that are retried after their backoff.")
+        NaturalInt,
+        doc("Number of pods whose last scheduling attempt failed and that are waiting for their backoff to elapse."),
     ] = 0
     unschedulable: Annotated[
         NaturalInt,
@@ -549,60 +577,73 @@ class QueueCounts(Status, frozen=True):
         ),
     ] = 0
     gated: Annotated[
-        NaturalInt, doc("Number of pods with scheduling gates, which are not scheduled until the gates are removed.")
+        NaturalInt, doc("Number of pods with scheduling gates. They are not scheduled until the gates are removed.")
     ] = 0
 
 
 class SchedulingCounts(Status, frozen=True):
-    """What the scheduler has done since the SchedulerPolicy was created."""
+    """Numbers of scheduled and preempted pods, and of failed attempts, since the SchedulerPolicy was created."""
 
-    scheduled: Annotated[BigCount, doc("Number of pods that were bound.")] = 0
-    rejected: Annotated[BigCount, doc("Number of scheduling attempts in which a pod fit on no node.")] = 0
+    scheduled: Annotated[
+        BigCount, doc("Number of pods that were bound to a node since the SchedulerPolicy was created.")
+    ] = 0
+    rejected: Annotated[
+        BigCount,
+        doc("Number of scheduling attempts in which a pod fit on no node, since the SchedulerPolicy was created."),
+    ] = 0
     preempted: Annotated[
-        BigCount, doc("Number of pods that were evicted or deleted to make room for a pod with a higher priority.")
+        BigCount,
+        doc(
+            "Number of pods that were evicted or deleted to make room for a pod with a higher priority, since the "
+            "SchedulerPolicy was created."
+        ),
     ] = 0
     binding_failures: Annotated[
         BigCount,
         doc(
-            "Number of failed attempts to bind a pod to the selected node, e.g. because the API server refused or did "
-            "not respond."
+            "Number of failed attempts to bind a pod to the selected node since the SchedulerPolicy was created, for "
+            "example because the API server refused the request or did not respond."
         ),
     ] = 0
 
 
 class UnschedulableReason(Status, frozen=True):
-    """A reason why pods are unschedulable."""
+    """A reason why pods are unschedulable, and the number of these pods."""
 
     message: Annotated[
         ShortText,
         doc(
-            "Message of the pods' PodScheduled condition. Messages that differ only in numbers are counted as one; "
-            "one of them is shown."
+            "Message of the PodScheduled condition of the unschedulable pods. If messages differ only in numbers, one "
+            "of them is shown for all of these pods."
         ),
     ]
     pods: Annotated[NaturalInt, doc("Number of unschedulable pods with this message.")] = 0
-    example: Annotated[ShortText, doc("One of these pods, as namespace/name.")] = ""
+    example: Annotated[
+        ShortText, doc("One of the unschedulable pods with this message, in the form namespace/name.")
+    ] = ""
 
 
 MAX_REASONS: Final = 20
 
 
 class SchedulerPolicyStatus(Status, frozen=True):
-    """Observed state of the policy: conditions, the queue, and why pods are unschedulable."""
+    """Observed status of the SchedulerPolicy: conditions, the queue, and why pods are unschedulable."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("Idle, Scheduling")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the policy is valid and its pods are scheduled); Progressing (pods are waiting to be "
-            "scheduled or retried); Degraded (something prevents scheduling); Conflicting (another SchedulerPolicy "
-            "has the same schedulerName; the oldest one is used); Contended (another operator process runs the same "
-            "controllers; set only after one was detected); PermissionsMissing (the service account lacks permissions "
-            "that the policy needs)."
+            "Current conditions of the SchedulerPolicy. Known types are Ready (the policy is valid and its pods are "
+            "scheduled), Progressing (pods are waiting to be scheduled or retried), Degraded (a problem prevents "
+            "scheduling), Conflicting (another SchedulerPolicy has the same schedulerName, and the oldest one is "
+            "used), Contended (another operator process runs the same controllers) and PermissionsMissing (the "
+            "service account lacks permissions that the policy needs)."
         ),
     ] = ()
-    queue: Annotated[QueueCounts, doc("Number of pending pods by their state in the scheduling queue.")] = QueueCounts()
+    queue: Annotated[QueueCounts, doc("Number of pending pods, by their state in the scheduling queue.")] = (
+        QueueCounts()
+    )
     counts: Annotated[
         SchedulingCounts,
         doc("Numbers of scheduled and preempted pods, and of failed attempts, since the SchedulerPolicy was created."),
@@ -610,7 +651,7 @@ class SchedulerPolicyStatus(Status, frozen=True):
     unschedulable: Annotated[
         tuple[UnschedulableReason, ...],
         bounded(
-            "The most frequent reasons why pods are unschedulable, sorted by number of pods.",
+            "Most frequent reasons why pods are unschedulable. The reasons with the most pods come first.",
             limit=MAX_REASONS,
             **ATOMIC,
         ),
@@ -618,10 +659,10 @@ class SchedulerPolicyStatus(Status, frozen=True):
 
 
 class SchedulerPolicy(Spec, frozen=True):
-    """Configures a scheduler: how the pods with its schedulerName are placed on nodes.
+    """Configures a scheduler, which places the pods with its schedulerName on nodes.
 
-    There is one SchedulerPolicy per scheduler name. Pods whose spec.schedulerName matches no SchedulerPolicy are
-    ignored, so that other schedulers can place them.
+    There is one SchedulerPolicy per scheduler name. Pods whose spec.schedulerName matches no SchedulerPolicy are left
+    to other schedulers.
     """
 
     metadata: ObjectMeta = ObjectMeta()

@@ -42,8 +42,8 @@ S = TypeVar("S")
 def state_meta(examples: str) -> Any:
     """Return the schema metadata of a status's ``state``."""
     text = (
-        f"Summary of the conditions in one word, for kubectl get: Invalid, Conflict, Degraded, {examples}, or the "
-        "reason of Ready if it is False. Programs should read the conditions."
+        f"One-word summary of the conditions, shown by kubectl get: Invalid, Conflict, Degraded, {examples}, or "
+        "the reason of the condition Ready if its status is False. Programs should read conditions instead."
     )
     return bounded(text, limit=1024)
 

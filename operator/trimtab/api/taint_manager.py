@@ -57,65 +57,73 @@ TolerationText = Annotated[str, Meta(max_length=512)]
 
 
 class ZoneStatus(Status, frozen=True):
-    """The state of one zone and the rate at which its failed nodes are tainted."""
+    """State of a zone, and the rate at which failed nodes in the zone are tainted."""
 
     name: Annotated[
         str,
         bounded(
-            "Region and zone from the node labels, as region/zone; empty for nodes without these labels.", limit=160
+            "Name of the zone in the form region/zone, from the labels of its nodes. Empty for nodes without these "
+            "labels.",
+            limit=160,
         ),
     ]
     state: Annotated[
         ZoneState,
         doc(
-            "State of the zone: Normal, PartialDisruption (the fraction of not-ready nodes reaches "
-            "unhealthyZoneThreshold) or FullDisruption (no node is ready). If every zone is in FullDisruption, "
-            "no node is tainted."
+            "State of the zone. Normal: no disruption. PartialDisruption: at least the fraction "
+            "unhealthyZoneThreshold of the nodes are not ready. FullDisruption: no node is ready. If all zones are in "
+            "FullDisruption, no nodes are tainted."
         ),
     ]
     nodes: Annotated[
         NaturalInt,
-        doc("Number of nodes in the zone. Nodes with the label node.kubernetes.io/exclude-disruption are not counted."),
+        doc("Number of nodes in the zone, excluding nodes with the label node.kubernetes.io/exclude-disruption."),
     ] = 0
     not_ready: Annotated[NaturalInt, doc("Number of nodes in the zone that are not ready.")] = 0
     nodes_per_second: Annotated[
-        float, Meta(ge=0), doc("Maximum rate at which failed nodes of the zone are tainted, in nodes per second.")
+        float, Meta(ge=0), doc("Maximum rate at which failed nodes in the zone are tainted, in nodes per second.")
     ] = 0.0
-    waiting: Annotated[NaturalInt, doc("Number of failed nodes of the zone that are queued for a NoExecute taint.")] = 0
+    waiting: Annotated[
+        NaturalInt, doc("Number of failed nodes in the zone that are waiting to receive a NoExecute taint.")
+    ] = 0
 
 
 class NextDeadline(Status, frozen=True):
-    """A pod that is evicted or deleted when its toleration of a NoExecute taint ends."""
+    """A pod, and the deadline at which its toleration of a NoExecute taint ends."""
 
-    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
-    pod: Annotated[ObjectName, doc("The pod's name.")]
-    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("Name of the pod.")]
+    node: Annotated[ObjectName, doc("Name of the node that the pod runs on.")]
     due: Annotated[
         datetime,
-        doc("When the pod's toleration of the taint ends and, except in mode Observe, the pod is evicted or deleted."),
+        doc(
+            "Time at which the pod's toleration of the taint ends. Except in mode Observe, the pod is then evicted or "
+            "deleted."
+        ),
     ]
-    taint: Annotated[TaintText, doc("The NoExecute taint that determines the deadline, as key=value:effect.")]
+    taint: Annotated[TaintText, doc("NoExecute taint that determines the deadline, in the form key=value:effect.")]
     toleration: Annotated[
-        TolerationText, doc("The toleration that determines the deadline; empty if no toleration matches the taint.")
+        TolerationText,
+        doc("Toleration that determines the deadline. Empty if the pod has no toleration that matches the taint."),
     ] = ""
 
 
 class RefusedPod(Status, frozen=True):
-    """A pod that still runs after its toleration of a taint ended.
+    """A pod that is still running after its toleration of a NoExecute taint ended.
 
     Its eviction or deletion was refused, or the API server did not respond.
     """
 
-    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
-    pod: Annotated[ObjectName, doc("The pod's name.")]
-    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
-    due: Annotated[datetime, doc("When the pod's toleration of the taint ended.")]
-    attempts: Annotated[NaturalInt, doc("Number of attempts to evict or delete the pod so far.")] = 0
+    namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("Name of the pod.")]
+    node: Annotated[ObjectName, doc("Name of the node that the pod runs on.")]
+    due: Annotated[datetime, doc("Time at which the pod's toleration of the taint ended.")]
+    attempts: Annotated[NaturalInt, doc("Number of attempts to evict or delete the pod.")] = 0
     message: Annotated[
         ShortText,
         doc(
-            "Why the last attempt failed: what refused the request, for example an admission webhook or a "
-            "PodDisruptionBudget, and its message."
+            "Human-readable message that explains why the last attempt failed, and what refused it, for example an "
+            "admission webhook or a PodDisruptionBudget."
         ),
     ] = ""
 
@@ -124,78 +132,90 @@ class StuckNode(Status, frozen=True):
     """An unreachable node with terminating pods that still exist after their grace period.
 
     If an administrator adds the taint node.kubernetes.io/out-of-service to the node, kube-controller-manager
-    force-deletes these pods. trimtab never adds this taint.
+    force-deletes its terminating pods. trimtab never adds this taint.
     """
 
-    name: Annotated[ObjectName, doc("The node's name.")]
+    name: Annotated[ObjectName, doc("Name of the node.")]
     terminating: Annotated[
         NaturalInt, doc("Number of terminating pods on the node that still exist after their grace period.")
     ] = 0
     message: Annotated[
         ShortText,
-        doc("Describes how to force-delete these pods if the node's machine is off, with the kubectl command."),
+        doc(
+            "Human-readable instructions for force-deleting these terminating pods if the node is powered off, "
+            "including the kubectl command."
+        ),
     ] = ""
 
 
 class PodCounts(Status, frozen=True):
-    """Current numbers of nodes and pods, and totals since the TaintManager was created."""
+    """Current numbers of tainted nodes and of pods with deadlines, and totals since the TaintManager was created."""
 
     tainted_nodes: Annotated[NaturalInt, doc("Current number of nodes with a NoExecute taint.")] = 0
     pods_with_deadline: Annotated[
         NaturalInt,
-        doc("Current number of pods that do not tolerate a NoExecute taint of their node, or only for a limited time."),
+        doc(
+            "Current number of pods that tolerate a NoExecute taint of their node only for a limited time or not at "
+            "all."
+        ),
     ] = 0
     overdue: Annotated[
         NaturalInt,
         doc(
-            "Current number of pods that still exist after their toleration of a taint ended, in mode Observe "
-            "or because they wait for their eviction or deletion."
+            "Current number of pods that still exist although their toleration of a NoExecute taint has ended. Either "
+            "the pods are waiting for their eviction or deletion, or the mode is Observe."
         ),
     ] = 0
     held: Annotated[
-        NaturalInt, doc("Current number of pods whose eviction or deletion spec.userTaintRates delays.")
+        NaturalInt, doc("Current number of pods whose eviction or deletion is delayed by spec.userTaintRates.")
     ] = 0
     deleted: Annotated[
-        BigCount, doc("Number of pods deleted without the eviction API since the TaintManager was created.")
+        BigCount,
+        doc("Number of pods that were deleted without using the eviction API since the TaintManager was created."),
     ] = 0
     evicted: Annotated[
-        BigCount, doc("Number of pods evicted with the eviction API since the TaintManager was created.")
+        BigCount, doc("Number of pods that were evicted through the eviction API since the TaintManager was created.")
     ] = 0
     nodes_tainted: Annotated[
-        BigCount, doc("Number of NoExecute taints added to nodes since the TaintManager was created.")
+        BigCount, doc("Number of NoExecute taints that were added to nodes since the TaintManager was created.")
     ] = 0
 
 
 class TaintManagerStatus(Status, frozen=True):
-    """Observed state of the taint manager: conditions, zones, and the next deadlines."""
+    """Observed status of the TaintManager: conditions, zones, and the next deadlines."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("Idle, EvictingPods, TaintingNodes")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the spec is valid, and nodes and pods are watched); Progressing (pods are being "
-            "evicted, or nodes are queued for tainting); Degraded (something prevents evictions or tainting); "
-            "Contended (another operator process runs the same controllers; set only after one was detected); "
+            "Current conditions of the TaintManager. Known types are Ready (the spec is valid, and nodes and pods are "
+            "watched), Progressing (pods are being evicted, or nodes are waiting to be tainted), Degraded (a problem "
+            "prevents evictions or tainting), Contended (another operator process runs the same controllers) and "
             "PermissionsMissing (the service account lacks permissions that the TaintManager needs)."
         ),
     ] = ()
     zones: Annotated[
         tuple[ZoneStatus, ...],
         bounded(
-            "Zones of the cluster's nodes, sorted by name. Empty except in mode TaintAndEvict.",
+            "State of each zone, sorted by name. Empty unless the mode is TaintAndEvict.",
             limit=MAX_ZONES,
             **ATOMIC,
         ),
     ] = ()
     zones_omitted: Annotated[NaturalInt, doc("Number of zones that are omitted from zones to limit its size.")] = 0
     counts: Annotated[
-        PodCounts, doc("Current numbers of nodes and pods, and totals since the TaintManager was created.")
+        PodCounts,
+        doc(
+            "Current numbers of tainted nodes and of pods with deadlines, and totals since the TaintManager was "
+            "created."
+        ),
     ] = PodCounts()
     next_deadlines: Annotated[
         tuple[NextDeadline, ...],
         bounded(
-            "Pods whose toleration of a NoExecute taint ends first or has ended, earliest first.",
+            "Pods with the earliest deadlines, earliest first. The deadline of a pod is the time at which its "
+            "toleration of a NoExecute taint ends. It may be in the past.",
             limit=MAX_DEADLINES,
             **ATOMIC,
         ),
@@ -206,8 +226,8 @@ class TaintManagerStatus(Status, frozen=True):
     refused: Annotated[
         tuple[RefusedPod, ...],
         bounded(
-            "Pods that still run after their toleration of a taint ended, because their eviction or deletion "
-            "was refused or failed, sorted by the time at which it ended.",
+            "Pods that are still running after their toleration of a NoExecute taint ended, because their eviction or "
+            "deletion was refused or failed. Sorted by the time at which the toleration ended.",
             limit=MAX_REFUSED,
             **ATOMIC,
         ),
@@ -273,7 +293,7 @@ ONE_FOR_ALL: Final = f"must be {NAME}: there is one {KIND} for the whole cluster
 
 
 class KeyPolicy(Spec, frozen=True):
-    """How pods are removed from a node once their toleration of a taint with this key has expired."""
+    """How pods are removed from nodes that have a taint with the given key."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -285,23 +305,24 @@ class KeyPolicy(Spec, frozen=True):
     )
 
     key: Annotated[
-        TaintKey, doc("Key of the taint, for example example.com/maintenance. The value of the taint is ignored.")
+        TaintKey,
+        doc("Key of the taint, for example example.com/maintenance. The entry applies to all values of the taint."),
     ]
     policy: Annotated[
         TaintPolicy,
         doc(
-            "How a pod is removed at its deadline, which is when its toleration of the taint ends. Delete: "
-            "delete the pod without checking PodDisruptionBudgets, as kube-controller-manager does; intended "
-            "for taints of failed nodes. Evict: use the eviction API, which respects PodDisruptionBudgets, and "
-            "delete the pod if it is not evicted within maximumWait; intended for taints that drain a node."
+            "How a pod is removed when its toleration of the taint ends. Delete: the pod is deleted without checking "
+            "PodDisruptionBudgets, as in kube-controller-manager. This is intended for taints of failed nodes. Evict: "
+            "the pod is evicted through the eviction API, which respects PodDisruptionBudgets, and is deleted if it "
+            "is not evicted within maximumWait. This is intended for taints that drain a node."
         ),
     ]
     maximum_wait: Annotated[
         Duration | None,
         doc(
-            "How long a pod may wait for its eviction after its toleration ended, for example because of a "
-            "PodDisruptionBudget. After that time, it is deleted. "
-            f"Defaults to {MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
+            "Maximum time to wait for the eviction of a pod after its toleration of the taint has ended, for example "
+            "because of a PodDisruptionBudget. After that time, the pod is deleted. Defaults to "
+            f"{MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
             DURATION_RULE,
             AT_MOST_A_WEEK,
         ),
@@ -316,30 +337,31 @@ class KeyPolicy(Spec, frozen=True):
 
 
 class UserTaintRates(Spec, frozen=True):
-    """Rate limits for removing pods because of NoExecute taints that users add, such as maintenance taints.
+    """Rate limits for evicting or deleting pods because of NoExecute taints that users add, such as maintenance taints.
 
-    A rate limit delays the eviction or deletion of pods beyond the end of their toleration. Pods on failed nodes
-    (taints not-ready and unreachable) are not limited. An unset field means no limit. kube-controller-manager has no
-    such limits.
+    A rate limit can delay the eviction or deletion of a pod beyond the end of its toleration. Pods on nodes with the
+    taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable are not limited. If a field is unset, there
+    is no limit.
     """
 
     total: Annotated[
         PodRate | None,
-        doc("Maximum number of pods to evict or delete per second in the whole cluster.", AT_LEAST_SLOWEST),
+        doc("Maximum number of pods that are evicted or deleted per second in the whole cluster.", AT_LEAST_SLOWEST),
     ] = None
     per_zone: Annotated[
         PodRate | None,
-        doc("Maximum number of pods to evict or delete per second from the nodes of each zone.", AT_LEAST_SLOWEST),
+        doc("Maximum number of pods that are evicted or deleted per second in each zone.", AT_LEAST_SLOWEST),
     ] = None
     per_namespace: Annotated[
-        PodRate | None, doc("Maximum number of pods to evict or delete per second in each namespace.", AT_LEAST_SLOWEST)
+        PodRate | None,
+        doc("Maximum number of pods that are evicted or deleted per second in each namespace.", AT_LEAST_SLOWEST),
     ] = None
 
 
 class NodeLifecycle(Spec, frozen=True):
-    """When nodes are considered failed, and the rate at which they are tainted. Used in mode TaintAndEvict only.
+    """When nodes are considered failed, and the rate at which they are tainted. Only used in mode TaintAndEvict.
 
-    The fields have the names and defaults of kube-controller-manager's flags.
+    The fields have the names and defaults of the corresponding flags of kube-controller-manager.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -354,13 +376,18 @@ class NodeLifecycle(Spec, frozen=True):
 
     node_monitor_period: Annotated[
         Duration,
-        doc("Period between two checks of all nodes (--node-monitor-period).", DURATION_RULE, AT_LEAST_A_SECOND),
+        doc(
+            "Interval between checks of all nodes. Equivalent to --node-monitor-period of kube-controller-manager.",
+            DURATION_RULE,
+            AT_LEAST_A_SECOND,
+        ),
     ] = "5s"
     node_monitor_grace_period: Annotated[
         Duration,
         doc(
-            "How long a node may go without renewing its Lease or updating its status before its Ready "
-            "condition is set to Unknown (--node-monitor-grace-period). Kubelets renew their Lease every 10s.",
+            "How long a node may go without renewing its Lease or updating its status before its Ready condition is "
+            "set to Unknown. Kubelets renew their Lease every 10s. Equivalent to --node-monitor-grace-period of "
+            "kube-controller-manager.",
             DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
@@ -369,7 +396,7 @@ class NodeLifecycle(Spec, frozen=True):
         Duration,
         doc(
             "How long a node that has not yet reported a Ready condition may go without a heartbeat before the "
-            "condition is set to Unknown (--node-startup-grace-period).",
+            "condition is set to Unknown. Equivalent to --node-startup-grace-period of kube-controller-manager.",
             DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
@@ -377,39 +404,39 @@ class NodeLifecycle(Spec, frozen=True):
     node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Number of nodes per second to which a NoExecute taint is added in zones in state Normal "
-            "(--node-eviction-rate). This is also the default of fullDisruptionEvictionRate."
+            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state Normal. This "
+            "is also the default of fullDisruptionEvictionRate. Equivalent to --node-eviction-rate of "
+            "kube-controller-manager."
         ),
     ] = 0.1
     secondary_node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Number of nodes per second to which a NoExecute taint is added in zones in state PartialDisruption "
-            "with more than largeClusterSizeThreshold nodes (--secondary-node-eviction-rate). In smaller zones "
-            "in that state, no node is tainted."
+            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state "
+            "PartialDisruption, if the zone has more than largeClusterSizeThreshold nodes. In a smaller zone in this "
+            "state, no nodes are tainted. Equivalent to --secondary-node-eviction-rate of kube-controller-manager."
         ),
     ] = 0.01
     large_cluster_size_threshold: Annotated[
         NaturalInt,
         doc(
-            "secondaryNodeEvictionRate applies to zones with more than this number of nodes "
-            "(--large-cluster-size-threshold)."
+            "Number of nodes above which secondaryNodeEvictionRate applies to a zone in state PartialDisruption. "
+            "Equivalent to --large-cluster-size-threshold of kube-controller-manager."
         ),
     ] = 50
     unhealthy_zone_threshold: Annotated[
         Share,
         doc(
-            "A zone is in state PartialDisruption if at least this fraction of its nodes, and at least three "
-            "nodes, are not ready (--unhealthy-zone-threshold)."
+            "Fraction of not-ready nodes at which a zone enters state PartialDisruption. At least three nodes of the "
+            "zone must not be ready. Equivalent to --unhealthy-zone-threshold of kube-controller-manager."
         ),
     ] = 0.55
     full_disruption_eviction_rate: Annotated[
         Rate | None,
         doc(
-            "Number of nodes per second to which a NoExecute taint is added in a zone in state FullDisruption "
-            "while another zone is not in that state. With 0, no node in such a zone is tainted and no pod is "
-            "evicted for that reason. Defaults to nodeEvictionRate. kube-controller-manager has no such flag "
-            "and always uses nodeEvictionRate."
+            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state "
+            "FullDisruption, while another zone is not in this state. If 0, no nodes in such a zone are tainted. "
+            "Defaults to nodeEvictionRate, which kube-controller-manager always uses."
         ),
     ] = None
 
@@ -436,25 +463,25 @@ class NodeLifecycle(Spec, frozen=True):
 
 
 class DefaultTolerations(Spec, frozen=True):
-    """Default tolerationSeconds for pods that do not tolerate the taints of failed nodes.
+    """Default tolerationSeconds for pods that have no toleration for the taints of failed nodes.
 
-    In most clusters the admission plugin DefaultTolerationSeconds has added tolerations of 300s to every pod; a pod's
-    own tolerations take precedence. If a field is unset, pods that do not tolerate the taint are evicted or deleted
-    immediately.
+    The tolerations of a pod take precedence. In most clusters, the admission plugin DefaultTolerationSeconds adds
+    tolerations of 300 seconds to every pod. If a field is unset, pods that do not tolerate the taint are evicted or
+    deleted immediately.
     """
 
     default_not_ready_toleration_seconds: Annotated[
         TolerationSeconds | None,
         doc(
-            "tolerationSeconds of pods without a toleration for the taint node.kubernetes.io/not-ready "
-            "(kube-apiserver's --default-not-ready-toleration-seconds)."
+            "tolerationSeconds to assume for pods that have no toleration for the taint node.kubernetes.io/not-ready. "
+            "Equivalent to --default-not-ready-toleration-seconds of kube-apiserver."
         ),
     ] = None
     default_unreachable_toleration_seconds: Annotated[
         TolerationSeconds | None,
         doc(
-            "tolerationSeconds of pods without a toleration for the taint node.kubernetes.io/unreachable "
-            "(kube-apiserver's --default-unreachable-toleration-seconds)."
+            "tolerationSeconds to assume for pods that have no toleration for the taint "
+            "node.kubernetes.io/unreachable. Equivalent to --default-unreachable-toleration-seconds of kube-apiserver."
         ),
     ] = None
 
@@ -465,19 +492,19 @@ class TaintManagerSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Observe: report the deadline of each pod on a node with NoExecute taints, which is when its "
-            "toleration ends; do not evict pods or taint nodes. EvictPods: also evict or delete pods at their "
-            "deadline. Runs alongside kube-controller-manager, which still deletes pods at the deadlines that "
-            "it computes itself. TaintAndEvict: also taint failed nodes. Requires that the "
-            "node-lifecycle-controller and taint-eviction-controller of kube-controller-manager are disabled."
+            "Which actions the taint manager performs. Observe: it only reports the deadline of each pod on a node "
+            "with NoExecute taints, which is the time at which the pod's toleration ends. EvictPods: it also evicts "
+            "or deletes pods at their deadlines. It runs alongside kube-controller-manager, which still deletes pods "
+            "at the deadlines that it computes itself. TaintAndEvict: it also taints failed nodes. In this mode, the "
+            "node-lifecycle-controller and taint-eviction-controller of kube-controller-manager must be disabled."
         ),
     ] = "Observe"
     taints: Annotated[
         tuple[KeyPolicy, ...],
         bounded(
-            "How pods are removed because of NoExecute taints, by taint key. If a node has several such taints, "
-            "the entry for the taint whose toleration ends first applies to the pod. If there is no entry for "
-            "its key, the pod is deleted (policy Delete).",
+            "How pods are removed because of NoExecute taints, by taint key. If a node has several NoExecute taints, "
+            "the entry for the taint whose toleration ends first applies to the pod. If there is no entry for the key "
+            "of this taint, the pod is deleted (policy Delete).",
             limit=64,
             **list_map("key"),
         ),
@@ -488,9 +515,9 @@ class TaintManagerSpec(Spec, frozen=True):
     toleration_matching: Annotated[
         TolerationMatching,
         doc(
-            "Which tolerations apply if several tolerations of a pod match a taint. All: all of them. If one "
-            "of them has no tolerationSeconds, the pod tolerates the taint without a time limit; otherwise "
-            "the shortest tolerationSeconds applies. First: only the first one in the pod's list, as in "
+            "Which tolerations apply if several tolerations of a pod match a taint. All: all matching tolerations. If "
+            "any of them has no tolerationSeconds, the pod tolerates the taint without a time limit. Otherwise, the "
+            "shortest tolerationSeconds applies. First: only the first matching toleration in the pod's list, as in "
             "kube-controller-manager."
         ),
     ] = "All"
@@ -499,7 +526,8 @@ class TaintManagerSpec(Spec, frozen=True):
 class TaintManager(Spec, frozen=True):
     """Configures taint-based eviction of pods and tainting of failed nodes.
 
-    There is one TaintManager per cluster, named default. Without it, the taint manager does nothing.
+    There is one TaintManager per cluster, named default. Without a TaintManager, no pods are evicted and no nodes are
+    tainted.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

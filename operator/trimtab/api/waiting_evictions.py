@@ -25,37 +25,42 @@ MAX_MESSAGE_BYTES: Final = 512
 
 
 class WaitingEvictions(Status, frozen=True):
-    """Pending evictions that have the same reason and are waiting for the same controller and object."""
+    """A group of pending evictions that wait for the same object and for the same reason."""
 
     reason: Annotated[
         ReasonCode,
         doc(
-            "Why the evictions wait: WaitingForEviction (another controller is evicting the same pod), WaitingForOwner "
-            "(the pod's owner has not replaced its last evicted pod), WaitingForBudget (evictions in progress use up "
-            "the PodDisruptionBudget), WaitingForEvictionLimit (an operator-wide limit of evictions is reached) or "
-            "WaitingForPlan (the eviction is checked against the cluster state once more before it is requested, and "
-            "waits for a controller that is planning with this state)."
+            "Reason why the evictions are waiting. WaitingForEviction means that another controller is evicting "
+            "the same pod. WaitingForOwner means that the pod's owner has not replaced its last evicted pod. "
+            "WaitingForBudget means that evictions in progress use up the PodDisruptionBudget. "
+            "WaitingForEvictionLimit means that an operator-wide limit on evictions is reached. WaitingForPlan "
+            "means that the final check of the eviction waits until another controller has finished planning."
         ),
     ]
-    since: Annotated[datetime, doc("When the first of the evictions began to wait.")]
+    since: Annotated[datetime, doc("Time at which the first of the evictions began to wait.")]
     waits_for: Annotated[
         ShortText,
         doc(
-            "The controller and the object whose evictions must finish first, separated by a space. For example, "
+            "Controller and object whose evictions must finish first, separated by a space. For example, "
             '"descheduler default" is the DeschedulerPolicy named default, and "autoscaler removal of node n1" is '
-            "the drain of node n1. Empty if the evictions do not wait for one particular object."
+            "the drain of node n1. Empty if the evictions do not wait for a specific object."
         ),
     ] = ""
-    count: Annotated[NaturalInt, doc("Number of pending evictions that this entry stands for.")] = 0
+    count: Annotated[NaturalInt, doc("Number of pending evictions in this group.")] = 0
     message: Annotated[
-        ShortText, doc("What the eviction that has waited longest waits for, for example a PodDisruptionBudget.")
+        ShortText,
+        doc(
+            "Human-readable message that explains what the longest-waiting eviction is waiting for, for example a "
+            "PodDisruptionBudget."
+        ),
     ] = ""
 
 
 def waiting_list() -> Meta:
     """Return the description and bounds of the status field ``waitingEvictions``."""
     return bounded(
-        "Pending evictions, grouped by reason and by the controller that they wait for, longest waiting first.",
+        "Pending evictions, grouped by reason and by the object that they wait for. Sorted by waiting time, "
+        "longest first. The list may be truncated.",
         limit=MAX_WAITING,
         **ATOMIC,
     )

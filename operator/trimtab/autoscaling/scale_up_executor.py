@@ -369,7 +369,9 @@ class ScaleUpExecutor:
             failure, message = ScaleFailure.TIMED_OUT, f"no answer within {self._seconds:g} s"
         except Exception as error:  # a bug in one provider must not stop other groups
             log.exception(
-                "Failed to scale node group %s: unexpected error of its provider", group.id, extra={"group": group.id}
+                "Failed to scale node group %s: the provider raised an unexpected error",
+                group.id,
+                extra={"group": group.id},
             )
             failure, message = ScaleFailure.UNREACHABLE, f"{type(error).__name__}: {error}"
         return ScaleResult(group.id, group.target, to, failure=failure, message=message, doubt=True, calls=1)

@@ -243,10 +243,11 @@ def _taint_text(taint: Document) -> str:
 
 
 def _print_resource(each: Document) -> None:
-    from trimtab.cli.output import echo, show_bytes
+    from trimtab.cli.output import echo
+    from trimtab.kube.rules.quantity import format_bytes
 
     echo()
-    shown = {key: show_bytes(value) for key, value in each.items() if isinstance(value, int)}
+    shown = {key: format_bytes(value) for key, value in each.items() if isinstance(value, int)}
     echo(
         f"{click.style(each['resource'].capitalize(), bold=True)}: allocatable {shown['allocatable']} of "
         f"{shown['capacity']}, requested {shown['requested']}"
@@ -261,20 +262,20 @@ def _print_resource(each: Document) -> None:
     echo(f"  reserved {shown['reserved']} = {' + '.join(parts)}")
     expected = each["expectedAllocatable"]
     if expected is not None and expected != each["allocatable"]:
-        echo(f"  the node reports another value than the {show_bytes(expected)} that follow from this configuration")
+        echo(f"  the node reports another value than the {format_bytes(expected)} that follow from this configuration")
     for threshold in each["thresholds"]:
         hardness = "hard" if threshold["hard"] else "soft"
-        name = f"{hardness} threshold {threshold['signal']}<{show_bytes(threshold['value'])} ({threshold['by']})"
+        name = f"{hardness} threshold {threshold['signal']}<{format_bytes(threshold['value'])} ({threshold['by']})"
         room = threshold["daemonRoom"]
         if room >= 0:
-            text = f"if pods use all of allocatable, daemons may use {show_bytes(room)} until it is met"
+            text = f"if pods use all of allocatable, daemons may use {format_bytes(room)} until it is met"
         else:
-            text = f"pods that use no more than allocatable can meet it; it needs {show_bytes(-room)} more reserved"
+            text = f"pods that use no more than allocatable can meet it; it needs {format_bytes(-room)} more reserved"
         echo(f"  {name}: {text}")
 
 
 def _oom_rows(containers: Iterable[Document]) -> Iterable[list[str]]:
-    from trimtab.cli.output import show_bytes
+    from trimtab.kube.rules.quantity import format_bytes
 
     for each in containers:
         resident, score = each["residentMemory"], each["oomScore"]
@@ -282,8 +283,8 @@ def _oom_rows(containers: Iterable[Document]) -> Iterable[list[str]]:
             each["pod"],
             each["container"],
             each["qos"],
-            show_bytes(each["memoryRequest"]),
+            format_bytes(each["memoryRequest"]),
             str(each["oomScoreAdj"]),
-            "" if resident is None else show_bytes(resident),
+            "" if resident is None else format_bytes(resident),
             "" if score is None else str(score),
         ]

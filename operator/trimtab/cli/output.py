@@ -12,6 +12,7 @@ import msgspec
 
 from trimtab.api.plan import BY_EVICTION, SURGE
 from trimtab.kube.printable import printable, printable_lines
+from trimtab.kube.rules.quantity import format_bytes
 
 _BOLD: Final = re.compile("(\x1b\\[1m|\x1b\\[0m)")
 """The control sequences of bold headings. No other control sequences are printed."""
@@ -306,21 +307,10 @@ def _by_reason(kept: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any
     return sorted(groups.items(), key=lambda group: (len(group[1]), group[0]))
 
 
-_BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-
-
-def show_bytes(amount: int | float) -> str:
-    """Format an amount of bytes with at most two decimals: ``1.46Gi``."""
-    for suffix, size in _BINARY:
-        if abs(amount) >= size:
-            return f"{amount / size:.2f}".rstrip("0").rstrip(".") + suffix
-    return f"{amount:g}"
-
-
 def show_amount(amount: int | float, unit: str) -> str:
     """Format the value of a signal with its unit."""
     if unit == "bytes":
-        return show_bytes(amount)
+        return format_bytes(amount)
     return f"{amount:g}%" if unit == "percent" else f"{amount:,.0f}"
 
 

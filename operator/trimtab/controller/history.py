@@ -204,7 +204,7 @@ class HistoryWriter:
         try:
             bounded = _bounded(entry)
         except msgspec.ValidationError:
-            log.exception("Failed to record an action in the history: %s", printable(repr(entry)))
+            log.exception("Failed to add an action to the HistoryRecords: %s", printable(repr(entry)))
             self._drop(1, "an entry is invalid")
             return
         if self._repeats_refusal(bounded):
@@ -251,7 +251,7 @@ class HistoryWriter:
             except (ApiError, Unreachable) as error:
                 delay = self._failed(error)
             except Exception:  # the history must not end the process
-                log.exception("Failed to write the history; retrying")
+                log.exception("Failed to write HistoryRecords; retrying")
                 delay = RETRY.maximum
             component.succeed(delay)
             await self._clock.sleep(delay)
@@ -265,7 +265,9 @@ class HistoryWriter:
             async with asyncio.timeout(FINAL_TIMEOUT):
                 await self._flush()
         except (ApiError, Unreachable, TimeoutError) as error:
-            log.warning("Shutting down with %d history entries not written: %s", self.waiting(), error)
+            log.warning(
+                "Shutting down; %d HistoryRecord entries were not written and are lost: %s", self.waiting(), error
+            )
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -288,7 +290,7 @@ class HistoryWriter:
                     raise  # the CRD is not installed
                 stored = await self._read_back(wanted)
             except Invalid as error:
-                log.warning("The API server rejected history entries; dropping them: %s", printable(str(error)))
+                log.warning("The API server rejected HistoryRecord entries; dropping them: %s", printable(str(error)))
                 self._drop(len(self._unwritten()), "the API server rejected them")
                 self._wanted = self._current = None
                 continue
@@ -414,7 +416,7 @@ class HistoryWriter:
         """Log the first of several failures, and return the seconds until the next attempt."""
         text = printable(str(error))
         if not self._problem:
-            log.warning("Failed to write the history; retrying: %s", text)
+            log.warning("Failed to write HistoryRecords; retrying: %s", text)
         self._problem = text
         delay = RETRY.delay(self._failures)
         self._failures += 1
@@ -424,12 +426,12 @@ class HistoryWriter:
 
     def _recovered(self) -> None:
         if self._failures:
-            log.info("Writing the history recovered; %d entries were dropped meanwhile", self._dropped)
+            log.info("Writing HistoryRecords succeeds again; %d entries were dropped in the meantime", self._dropped)
         self._failures, self._problem, self._dropped = 0, "", 0
 
     def _drop(self, number: int, reason: str) -> None:
         if not self._dropped:
-            log.warning("Dropping history entries: %s", reason)
+            log.warning("Dropping HistoryRecord entries: %s", reason)
         self._dropped += number
         if self._metrics is not None:
             self._metrics.dropped.inc(number)

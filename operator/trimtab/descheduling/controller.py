@@ -174,9 +174,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         now = self._deps.clock.now()
         last_start, acted = self._status.restore(status)
         if self._status.cycle_interrupted:
-            message = (
-                "Policy %s: an earlier process ended during a cycle that evicted pods; the cycle counts as completed"
-            )
+            message = "Policy %s: the previous process ended during a cycle with evictions; it counts as completed"
             log.warning(message, self.name)
             acted = now
         self._schedule.restore(last_start, min(acted, now))

@@ -212,7 +212,9 @@ class PressureCoordinator(Loop):
         try:
             policies = await self._read_policies()
         except (ApiError, Unreachable) as error:
-            message = "Failed to list the NodePressurePolicies; conditions and taints of nodes are not removed yet: %s"
+            message = (
+                "Failed to list NodePressurePolicies; keeping the pressure conditions and taints of nodes for now: %s"
+            )
             log.warning(message, error)
             return True
         stored = assign_nodes(marked, policies).policies
@@ -224,7 +226,10 @@ class PressureCoordinator(Loop):
                 self._states.pop(node.name, None)
         names = {node.name for node in unneeded}
         for name in sorted(names - self._cleaning):
-            log.info("Removing the conditions and taints of node %s: no NodePressurePolicy acts on it", name)
+            log.info(
+                "Removing the pressure conditions and taints of node %s: no NodePressurePolicy acts on it",
+                name,
+            )
         self._cleaning = names
         return bool(unneeded)
 

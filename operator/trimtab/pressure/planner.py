@@ -31,7 +31,7 @@ from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.disruption.protections.rules import SYSTEM_CRITICAL_PRIORITY
 from trimtab.kube.objects import SYSTEM_CLASSES, Node, Pod
-from trimtab.kube.rules.quantity import format_amount
+from trimtab.kube.rules.quantity import format_rounded
 from trimtab.pressure.measurement import NodeMeasurement, ReadFailure, Reading, stale_after
 from trimtab.pressure.ranking import PIDS, RankedPod, rank, resource_of, usage_of
 from trimtab.pressure.state import NO_STATE, NodeState, stored_measurement_time
@@ -326,7 +326,7 @@ class NodePlanner:
                 resource = resource_of(due.threshold.signal)
                 names = ", ".join(sorted(pod.key for pod in leaving))
                 return Refusal(
-                    reasons.EVICTING_POD, f"terminating pods use {format_amount(resource, freed)}, enough: {names}"
+                    reasons.EVICTING_POD, f"terminating pods use {format_rounded(resource, freed)}, enough: {names}"
                 )
         return None
 
@@ -457,15 +457,15 @@ class NodePlanner:
         """Return the values that were compared."""
         threshold = met.threshold
         hardness = "hard" if threshold.hard else "soft"
-        grace = "" if threshold.hard else f", for {now - met.since:.0f}s of {threshold.grace}s"
+        grace = "" if threshold.hard else f", for {now - met.since:.0f}s (grace period {threshold.grace}s)"
         if threshold.signal == MEMORY_STALL:
             values = f"{met.available * 100 / STALL_UNITS:g}% ({threshold.window}), at least"
             return f"{threshold.signal} is {values} the threshold of {met.limit * 100 / STALL_UNITS:g}%{grace}"
         resource = resource_of(threshold.signal)
         below = "below" if met.available < met.limit else "not sufficiently above"
         return (
-            f"{threshold.signal} is {format_amount(resource, met.available)}, {below} the {hardness} threshold of "
-            f"{format_amount(resource, met.limit)}{grace}"
+            f"{threshold.signal} is {format_rounded(resource, met.available)}, {below} the {hardness} threshold of "
+            f"{format_rounded(resource, met.limit)}{grace}"
         )
 
 

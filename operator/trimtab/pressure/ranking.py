@@ -36,7 +36,7 @@ from trimtab.api.node_pressure_policy import (
     Ranking,
 )
 from trimtab.kube.objects import Pod
-from trimtab.kube.rules.quantity import format_amount
+from trimtab.kube.rules.quantity import format_rounded
 from trimtab.pressure.measurement import PodUsage
 
 MEMORY: Final = "memory"
@@ -189,4 +189,4 @@ def _shown(resource: str, amount: int) -> str:
         return f"{amount} inodes"
     if resource == PIDS:
         return f"{amount} processes"
-    return format_amount(resource, amount)
+    return format_rounded(resource, amount)

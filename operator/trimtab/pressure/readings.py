@@ -212,7 +212,7 @@ class Readings:
         except ReadError as error:
             self._fail(node.name, found, error.reason, error.message)
         except Exception as error:  # hostile input of one node must not end the readings of all nodes
-            log.exception("Failed to read the signals of node %s: unexpected error", node.name)
+            log.exception("Failed to read the eviction signals of node %s: unexpected error", node.name)
             self._fail(node.name, found, STATS_INVALID, f"{type(error).__name__}: {error}")
         else:
             found.failures, found.retry_at, found.failure = 0, 0.0, None
@@ -221,7 +221,7 @@ class Readings:
     def _fail(self, name: str, found: _ReadState, reason: str, message: str) -> None:
         failure = ReadFailure(node=name, reason=reason, message=message, at=self._clock.now())
         if found.failure is None:
-            log.debug("Failed to read the signals of node %s (%s): %s", name, reason, message)
+            log.debug("Failed to read the eviction signals of node %s (%s): %s", name, reason, message)
         found.failure = failure
         found.retry_at = self._clock.monotonic() + RETRIES.delay(found.failures)
         found.failures += 1

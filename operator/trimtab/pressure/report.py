@@ -192,7 +192,10 @@ class PressureReporter:
             log.info(
                 "Node %s no longer has condition %s", node.name, name, extra={"node": node.name, "condition": name}
             )
-            note = f"{name}: no threshold of NodePressurePolicy {policy.name} has been met for the transition period"
+            note = (
+                f"removed condition {name}: during the whole transition period, no threshold of NodePressurePolicy "
+                f"{policy.name} was met"
+            )
             self._event(regarding, reasons.NODE_PRESSURE_ENDED, "RemoveCondition", note, policy)
 
     def _record_taint(
@@ -215,7 +218,7 @@ class PressureReporter:
         """Report that no pod is evicted from a node, because its kubelet evicts pods."""
         regarding = ObjectReference.to(NODES, node.name, uid=node.uid)
         if self._is_new(f"stand-down {node.name}", message):
-            log.info("Evicting no pod from node %s: %s", node.name, message, extra={"node": node.name})
+            log.info("Not evicting any pod from node %s: %s", node.name, message, extra={"node": node.name})
             note = f"NodePressurePolicy {policy.name} evicts no pod: {message}"
             self._event(regarding, reasons.KUBELET_EVICTS, _EVICT, note, policy)
 
@@ -225,7 +228,7 @@ class PressureReporter:
         fields = {"node": node, "pod": pod.key, "reason": planned.reason, "policy": policy.name}
         log.info("%s pod %s from node %s: %s", result, pod.key, node, planned.message, extra=fields)
         self.metrics.evictions.labels(policy.name, result, planned.reason).inc()
-        note = f"{result} from node {node} within {planned.grace_period}s: {planned.message}"
+        note = f"{result} from node {node} with a grace period of {planned.grace_period}s: {planned.message}"
         self._event(_pod(pod), reasons.NODE_PRESSURE_EVICTION, _EVICT, note, policy, type_=WARNING)
 
     def refused(

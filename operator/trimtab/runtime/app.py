@@ -294,10 +294,10 @@ class App:
                 await watches.synced()
                 entries = await history.recent(since=SYSTEM_CLOCK.now() - MINUTE)
         except (ApiError, Unreachable, TimeoutError) as error:
-            log.warning("Failed to read the evictions of the last minute from the history: %s", error)
+            log.warning("Failed to restore the eviction limits from the HistoryRecords: %s", error)
         counted = evictor.restore(entries, (pod for _, pod in watches.lister.items()))
         if counted:
-            log.info("Counted %d evictions of the last minute toward the eviction limits", counted)
+            log.info("Restored the eviction limits from the history: %d evictions in the last minute", counted)
 
     def _duplicate_detector(self, api: Transport, recorder: EventRecorder) -> DuplicateOperatorDetector:
         settings = self._settings

@@ -213,7 +213,7 @@ class _SessionMiddleware:
                 return response
             if response.status == TOO_MANY_REQUESTS and pause is None:
                 return response
-            log.debug("GET %s returned status %d", request.url.path, response.status)
+            log.debug("GET %s returned HTTP status %d", request.url.path, response.status)
             response.close()
             if response.status == NOT_FOUND:
                 self._missing()
@@ -246,7 +246,7 @@ def _repair_watch(response: aiohttp.ClientResponse) -> None:
     """Let Kopf receive only events that it can handle."""
     content: Any = _WatchContent(response.content, expired=response.status == GONE)
     if response.status == GONE:
-        log.debug("The API server answered a watch with 410 Gone; listing again")
+        log.debug("The API server ended a watch with 410 Gone; relisting")
         response.status = OK
     response.content = content
 
@@ -275,7 +275,7 @@ class _WatchContent:
                 whole, newline, rest = (rest + chunk).rpartition(b"\n")
                 for line in whole.split(b"\n") if newline else ():
                     if not _is_event(line):
-                        log.debug("A watch failed; listing again: %s", line[:200])
+                        log.debug("A watch failed; relisting: %s", line[:200])
                         self._expired = True
                         break
                     yield line + b"\n"

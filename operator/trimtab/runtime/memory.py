@@ -131,7 +131,7 @@ class FullCollections:
         began = self._clock.cpu()
         found = gc.collect()
         gc.freeze()
-        message = "Collected %d objects in %.0f ms; the process uses %d MiB"
+        message = "Garbage collection freed %d objects in %.0f ms; resident memory is %d MiB"
         self._collected, self._resident = now, resident_bytes()
         log.debug(message, found, 1000 * (self._clock.cpu() - began), self._resident >> 20)
 
@@ -172,6 +172,6 @@ def _libc() -> Any:
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
         libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
     except (AttributeError, OSError):
-        log.debug("The C library is not glibc; not trimming its heap")
+        log.debug("Freed memory cannot be returned to the operating system: the C library is not glibc")
         return None
     return libc

@@ -109,7 +109,7 @@ class ServedResources:
                 )
             await self._next_change()
         if announced:
-            log.info("Controller %s starts: CRD %s is installed now", self._needed[resource], _name(resource))
+            log.info("Starting controller %s: CRD %s is installed now", self._needed[resource], _name(resource))
 
     async def wait_until_removed(self, resource: Resource) -> None:
         """Wait until the API server no longer serves a resource."""

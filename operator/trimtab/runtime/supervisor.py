@@ -237,7 +237,7 @@ class Supervisor:
     def _exit_after_lost_lease(self, elector: LeaderElector | None) -> NoReturn:
         """Exit immediately, because another process may already be the leader."""
         because = "" if elector is None else elector.lost_reason
-        log.error("Exiting so that two leaders never act at once: %s", because)
+        log.error("Lost the Lease; exiting so that only the new leader acts: %s", because)
         self._exit()
 
     async def _abandon_controllers(self, elector: LeaderElector | None, because: str) -> NoReturn:
@@ -245,7 +245,7 @@ class Supervisor:
 
         ``leading`` is false from then on, which prevents the controllers from sending requests.
         """
-        log.error("Exiting (%s); the stacks of all threads follow", because)
+        log.error("Exiting (%s); the stack traces of all threads follow", because)
         with suppress(Exception):
             faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
         if elector is not None:

@@ -145,7 +145,7 @@ class Consultations:
                 accepted = replace(preemption, victims=tuple(left[preemption.node]))
         except ExtenderError as error:
             log.warning(
-                "Dropped the preemption for pod %s because a scheduler extender failed: %s", preemption.pod.key, error
+                "Canceled the preemption for pod %s because a scheduler extender failed: %s", preemption.pod.key, error
             )
         except Exception:
             log.exception("Failed to consult the scheduler extenders about preemption for pod %s", preemption.pod.key)

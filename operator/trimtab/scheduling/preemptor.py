@@ -253,7 +253,7 @@ class PreemptionExecutor:
                 continue
             running.failed = True
             log.warning(
-                "Failed to preempt pod %s on node %s for pod %s (%s): %s",
+                "Failed to evict pod %s from node %s to preempt it for pod %s (%s): %s",
                 victim.key, running.preemption.node, running.preemption.pod.key, answer.code.value, answer.message,
             )  # fmt: skip
             return False

@@ -607,7 +607,13 @@ class SchedulerReporter:
             type=event.type,
             related=None if related is None else _reference(related),
         )
-        log.info("Event %s on pod %s: %s", event.reason, pod.key, event.note, extra={"pod": pod.key, "uid": pod.uid})
+        log.info(
+            "Emitted event %s about pod %s: %s",
+            event.reason,
+            pod.key,
+            event.note,
+            extra={"pod": pod.key, "uid": pod.uid},
+        )
 
 
 def _reference(pod: Pod) -> ObjectReference:

@@ -218,7 +218,8 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if (former := find_former_values(body, TAINT_MANAGER)) != self._former_values:
             for each in former:
                 log.warning(
-                    "The stored TaintManager has a former value; apply it again with the current value: %s", each
+                    "The stored TaintManager contains a value of an earlier version; apply the current value: %s",
+                    each,
                 )
             self._former_values = former
         return manager
@@ -249,7 +250,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if spec is not self._applied:
             pods, nodes = len(observer.tracker.deadlines), len(observer.tracker.taints)
             log.info(
-                "Taint manager runs in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
+                "Started the taint manager in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
                 spec.mode,
                 nodes,
                 pods,
@@ -283,7 +284,11 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         await tasks.stop()
         self._done = self._done.plus(tasks)
         if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
-            log.warning("Failed to remove annotation %s from %d nodes; it is no longer updated", SINCE_ANNOTATION, left)
+            log.warning(
+                "Failed to remove annotation %s from %d nodes; the remaining values are outdated",
+                SINCE_ANNOTATION,
+                left,
+            )
 
     def _report(self, spec: TaintManagerSpec) -> None:
         now = self._services.clock.monotonic()

@@ -34,7 +34,7 @@ def evict(world: World, pod: Pod, result: str = EVICTED) -> None:
     [
         (POLICY, "Evict", ("descheduler", "spread")),
         (DRAIN, "Evict", ("autoscaler",)),
-        (TAINTS, "Delete", ("tainting",)),
+        (TAINTS, "Delete", ("taint manager",)),
     ],
 )
 async def test_event_on_the_owner_names_pod_node_requester_and_reason(requester, how, words):

@@ -298,7 +298,7 @@ class TestStuckNodes:
             ("Node/n2", "Normal"),
         ]
         golden("\n".join(each["note"] for each in recorded.events))
-        assert {each["reason"] for each in recorded.events} == {"PodsStuck"}
+        assert {each["reason"] for each in recorded.events} == {"PodsStuck", "PodsNoLongerStuck"}
         assert recorded.events[0]["regarding"].uid == "uid-of-n1"
 
     def test_omitted_stuck_node_has_no_end_event(self, recorded: FakeRecorder, events: EventReporter) -> None:

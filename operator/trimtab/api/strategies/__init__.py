@@ -94,7 +94,7 @@ __all__ = [
 
 
 class Strategies(Spec, frozen=True):
-    """The strategies by name. The order in which they run is fixed and does not depend on the order in this object."""
+    """Strategies to run, keyed by name. The order in which strategies run is fixed and cannot be configured."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -107,13 +107,13 @@ class Strategies(Spec, frozen=True):
     remove_duplicates: Annotated[
         RemoveDuplicates | None,
         doc(
-            "Evicts pods so that the pods of each owner (ReplicaSet, StatefulSet, …) are spread evenly over the "
-            "nodes that can run them."
+            "Evicts pods so that the pods of each owner (such as a ReplicaSet or StatefulSet) are spread evenly "
+            "across the nodes that can run them."
         ),
     ] = field(default=None, name="RemoveDuplicates")
     low_node_utilization: Annotated[
         LowNodeUtilization | None,
-        doc("Evicts pods from overutilized nodes so that they are rescheduled on underutilized nodes."),
+        doc("Evicts pods from overutilized nodes so that they are rescheduled to underutilized nodes."),
     ] = field(default=None, name="LowNodeUtilization")
     inter_pod_anti_affinity: Annotated[
         RemovePodsViolatingInterPodAntiAffinity | None,
@@ -122,8 +122,9 @@ class Strategies(Spec, frozen=True):
     node_affinity: Annotated[
         RemovePodsViolatingNodeAffinity | None,
         doc(
-            "Evicts pods whose node does not satisfy their node selector or node affinity, if another node that "
-            "satisfies it can run them. params.nodeAffinityType selects required or preferred node affinity."
+            "Evicts pods from nodes that do not match their node selector or node affinity, if a matching node "
+            "can run them. params.nodeAffinityType determines whether required or preferred node affinity is "
+            "enforced."
         ),
     ] = field(default=None, name="RemovePodsViolatingNodeAffinity")
     too_many_restarts: Annotated[
@@ -132,11 +133,14 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="RemovePodsHavingTooManyRestarts")
     pod_life_time: Annotated[
         PodLifeTime | None,
-        doc("Evicts pods by age, state, condition or container exit code. Terminated pods that match are deleted."),
+        doc(
+            "Evicts pods based on their age, state, conditions or container exit codes. Matching pods that have "
+            "already terminated are deleted."
+        ),
     ] = field(default=None, name="PodLifeTime")
     failed_pods: Annotated[
         RemoveFailedPods | None,
-        doc("Deletes pods in phase Failed."),
+        doc("Deletes pods whose phase is Failed."),
     ] = field(default=None, name="RemoveFailedPods")
     node_taints: Annotated[
         RemovePodsViolatingNodeTaints | None,
@@ -145,15 +149,15 @@ class Strategies(Spec, frozen=True):
     topology_spread: Annotated[
         RemovePodsViolatingTopologySpreadConstraint | None,
         doc(
-            "Evicts pods that violate topology spread constraints, so that they are spread evenly over zones, nodes or "
-            "other topology domains."
+            "Evicts pods that violate topology spread constraints, so that pods are spread evenly across zones, "
+            "nodes or other topology domains."
         ),
     ] = field(default=None, name="RemovePodsViolatingTopologySpreadConstraint")
     high_node_utilization: Annotated[
         HighNodeUtilization | None,
         doc(
-            "Drains underutilized nodes completely, so that fewer nodes are needed. A node that cannot be "
-            "drained completely is left unchanged."
+            "Drains underutilized nodes so that fewer nodes are needed. If a node cannot be drained completely, "
+            "none of its pods are evicted."
         ),
     ] = field(default=None, name="HighNodeUtilization")
     inter_pod_affinity: Annotated[

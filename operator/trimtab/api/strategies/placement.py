@@ -13,10 +13,9 @@ class DuplicatesParams(Spec, frozen=True):
     """Which owners RemoveDuplicates ignores."""
 
     exclude_owner_kinds: Annotated[
-        tuple[Annotated[str, bounded("The kind of an owner, for example ReplicaSet.", least=1, limit=63)], ...],
+        tuple[Annotated[str, bounded("Kind of an owner, for example ReplicaSet.", least=1, limit=63)], ...],
         bounded(
-            "Pods whose owner has one of these kinds, for example StatefulSet or ReplicaSet, are not evicted by "
-            "this strategy.",
+            "Kinds of owners whose pods this strategy does not evict, for example StatefulSet or ReplicaSet.",
             limit=16,
             **SET,
         ),
@@ -27,7 +26,7 @@ class RemoveDuplicatesParams(Spec, frozen=True):
     """Parameters of RemoveDuplicates."""
 
     remove_duplicates: Annotated[
-        DuplicatesParams, doc("Excludes pods from the strategy by the kind of their owner.")
+        DuplicatesParams, doc("Excludes pods from the strategy based on the kind of their owner.")
     ] = DuplicatesParams()
 
 
@@ -50,10 +49,10 @@ class NodeAffinityParams(Spec, frozen=True):
     node_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "The kinds of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict pods "
-            "whose node does not match their node selector or required node affinity. "
-            "preferredDuringSchedulingIgnoredDuringExecution: evict pods if another node that can run them "
-            "matches preferred terms with a higher total weight. Defaults to "
+            "Types of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods from "
+            "nodes that do not match their node selector or required node affinity. "
+            "preferredDuringSchedulingIgnoredDuringExecution evicts pods if another node that can run them "
+            "matches preferred node affinity terms with a higher total weight. Defaults to "
             "requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
@@ -77,10 +76,10 @@ class InterPodAffinityParams(Spec, frozen=True):
     inter_pod_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "The kinds of pod affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict pods "
-            "whose required pod affinity is not satisfied on their node, if another node satisfies it. "
-            "preferredDuringSchedulingIgnoredDuringExecution: evict pods if another node satisfies preferred "
-            "pod affinity terms with a higher total weight. Defaults to "
+            "Types of pod affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods whose "
+            "required pod affinity is not satisfied on their node, if another node satisfies it. "
+            "preferredDuringSchedulingIgnoredDuringExecution evicts pods if another node satisfies preferred pod "
+            "affinity terms with a higher total weight. Defaults to "
             "requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
@@ -106,10 +105,10 @@ class InterPodAntiAffinityParams(Spec, frozen=True):
     inter_pod_anti_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "The kinds of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict "
-            "pods that violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution: "
-            "evict pods if the total weight of violated preferred anti-affinity terms (their own, and those of "
-            "other pods that match them) is lower on another node. Defaults to "
+            "Types of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods "
+            "that violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution evicts a "
+            "pod if the total weight of the violated preferred anti-affinity terms is lower on another node. This "
+            "includes the terms of the pod and the terms of other pods that select the pod. Defaults to "
             "requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
@@ -131,8 +130,8 @@ _VALUE: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 TaintName = Annotated[
     str,
     Meta(
-        description="A taint as key or key=value; key= matches only a taint with an empty value. The effect cannot be "
-        "specified.",
+        description="Taint as key or key=value. The form key= matches only taints with an empty value. The "
+        "effect cannot be specified.",
         min_length=1,
         max_length=381,
         pattern=f"^{_KEY}(=({_VALUE})?)?$",
@@ -147,15 +146,15 @@ class NodeTaintsParams(Spec, frozen=True):
     include_prefer_no_schedule: Annotated[
         bool,
         doc(
-            "Whether to enforce PreferNoSchedule taints as well: pods are evicted if another node has fewer "
-            "PreferNoSchedule taints that they do not tolerate."
+            "Whether PreferNoSchedule taints are also enforced. If true, pods are evicted if another node has "
+            "fewer PreferNoSchedule taints that they do not tolerate."
         ),
     ] = False
     excluded_taints: Annotated[
         tuple[TaintName, ...],
         bounded(
-            "Taints to ignore, as key or key=value. For example, list node.kubernetes.io/unschedulable to keep "
-            "pods on cordoned nodes. Mutually exclusive with includedTaints.",
+            "Taints to ignore, as key or key=value. For example, node.kubernetes.io/unschedulable prevents the "
+            "eviction of pods from cordoned nodes. Mutually exclusive with includedTaints.",
             least=1,
             limit=64,
             **SET,
@@ -164,11 +163,11 @@ class NodeTaintsParams(Spec, frozen=True):
     included_taints: Annotated[
         tuple[TaintName, ...],
         bounded(
-            "The only taints to enforce, as key or key=value. Mutually exclusive with excludedTaints. If unset, "
-            "all taints are enforced except: those in excludedTaints; node.kubernetes.io/not-ready and "
-            "node.kubernetes.io/unreachable, to which the pod's tolerationSeconds applies; the taints "
-            "pressure.trimtab.dev/* of a NodePressurePolicy; taints of autoscalers; and any taint on a node "
-            "that an autoscaler is removing.",
+            "Taints to enforce, as key or key=value. All other taints are ignored. Mutually exclusive with "
+            "excludedTaints. If unset, all taints are enforced except taints in excludedTaints, "
+            "node.kubernetes.io/not-ready, node.kubernetes.io/unreachable, the taints pressure.trimtab.dev/* of "
+            "NodePressurePolicies, and taints of autoscalers. In addition, all taints of a node that an "
+            "autoscaler is removing are then ignored.",
             least=1,
             limit=64,
             **SET,
@@ -193,7 +192,7 @@ class TopologySpreadParams(Spec, frozen=True):
     constraints: Annotated[
         tuple[UnsatisfiableConstraintAction, ...],
         bounded(
-            "The whenUnsatisfiable values of the topology spread constraints to enforce: DoNotSchedule, "
+            "Topology spread constraints to enforce, specified by their whenUnsatisfiable value: DoNotSchedule, "
             "ScheduleAnyway, or both. Defaults to DoNotSchedule. Evictions never increase the skew of a "
             "DoNotSchedule constraint, even if only ScheduleAnyway is enforced.",
             least=1,
@@ -204,8 +203,8 @@ class TopologySpreadParams(Spec, frozen=True):
     topology_balance_node_fit: Annotated[
         bool,
         doc(
-            "Accepted for compatibility with policies of the descheduler project; has no effect. Pods are "
-            "evicted only if another node can run them, whatever the value of this field."
+            "Has no effect. The field is accepted for compatibility with policies of the Kubernetes descheduler. "
+            "Pods are evicted only if another node can run them, regardless of the value."
         ),
     ] = True
 

@@ -20,15 +20,15 @@ from trimtab.api.base import (
     doc,
 )
 
-OwnerKind = Annotated[str, bounded("The kind of an owner, for example ReplicaSet.", least=1, limit=63)]
+OwnerKind = Annotated[str, bounded("Kind of an owner, for example ReplicaSet.", least=1, limit=63)]
 
 ExitCode = Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
 
 ExitCodes = Annotated[
     tuple[ExitCode, ...],
     bounded(
-        "Only pods with a container that terminated with one of these exit codes are selected. If unset, exit codes "
-        "are not considered.",
+        "Container exit codes. Only pods with a container that terminated with one of these exit codes are "
+        "selected. If unset, pods are selected regardless of exit codes.",
         limit=64,
         **SET,
     ),
@@ -54,26 +54,26 @@ class FailedPodsParams(Spec, frozen=True):
     reasons: Annotated[
         tuple[
             Annotated[
-                str, bounded("A failure reason, for example NodeAffinity, Evicted or OOMKilled.", least=1, limit=1024)
+                str, bounded("Failure reason, for example NodeAffinity, Evicted or OOMKilled.", least=1, limit=1024)
             ],
             ...,
         ],
         bounded(
-            "Only pods with one of these failure reasons are selected: the reason of the pod, or of a waiting or "
-            "terminated container, for example NodeAffinity, Evicted or OOMKilled. If unset, any reason matches.",
+            "Only pods with one of these failure reasons are selected, for example NodeAffinity, Evicted or "
+            "OOMKilled. A failure reason is the reason in the status of the pod or of a waiting or terminated "
+            "container. If unset, pods with any failure reason are selected.",
             limit=64,
             **SET,
         ),
     ] = ()
     exit_codes: ExitCodes = ()
     min_pod_lifetime_seconds: Annotated[
-        NaturalInt, doc("Pods that were created less than this many seconds ago are not deleted.")
+        NaturalInt, doc("Minimum age in seconds of pods to delete, measured from their creation.")
     ] = DEFAULT_AGE
     exclude_owner_kinds: Annotated[
         tuple[OwnerKind, ...],
         bounded(
-            "Pods whose owner has one of these kinds, for example StatefulSet or ReplicaSet, are not deleted by "
-            "this strategy.",
+            "Kinds of owners whose pods this strategy does not delete, for example StatefulSet or ReplicaSet.",
             limit=16,
             **SET,
         ),
@@ -137,7 +137,7 @@ class OwnerKinds(Spec, frozen=True):
     include: Annotated[
         tuple[OwnerKind, ...],
         bounded(
-            "Only pods with an owner of one of these kinds are selected. Mutually exclusive with exclude.",
+            "Kinds of owners whose pods are selected. Mutually exclusive with exclude.",
             least=1,
             limit=16,
             **SET,
@@ -146,7 +146,7 @@ class OwnerKinds(Spec, frozen=True):
     exclude: Annotated[
         tuple[OwnerKind, ...],
         bounded(
-            "Pods with an owner of one of these kinds are not selected. Mutually exclusive with include.",
+            "Kinds of owners whose pods are not selected. Mutually exclusive with include.",
             least=1,
             limit=16,
             **SET,
@@ -155,9 +155,9 @@ class OwnerKinds(Spec, frozen=True):
 
 
 class PodConditionFilter(Spec, frozen=True):
-    """A filter on a pod condition.
+    """A filter for pod conditions.
 
-    At least one field must be set; a condition matches if it matches all fields that are set.
+    At least one field must be set. A pod condition matches the filter if it matches all fields that are set.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -169,13 +169,13 @@ class PodConditionFilter(Spec, frozen=True):
         ),
     )
 
-    type: Annotated[ConditionText | None, doc("The type that the condition must have, for example Ready.")] = None
-    status: Annotated[Literal["True", "False", "Unknown"] | None, doc("The status that the condition must have.")] = (
+    type: Annotated[ConditionText | None, doc("Type that the pod condition must have, for example Ready.")] = None
+    status: Annotated[Literal["True", "False", "Unknown"] | None, doc("Status that the pod condition must have.")] = (
         None
     )
-    reason: Annotated[ConditionText | None, doc("The reason that the condition must have.")] = None
+    reason: Annotated[ConditionText | None, doc("Reason that the pod condition must have.")] = None
     min_time_since_last_transition_seconds: Annotated[
-        NaturalInt | None, doc("The condition has had its current status for at least this many seconds.")
+        NaturalInt | None, doc("Minimum time in seconds since the status of the pod condition last changed.")
     ] = None
 
 
@@ -186,13 +186,15 @@ class PodLifeTimeParams(Spec, frozen=True):
     """
 
     max_pod_life_time_seconds: Annotated[
-        NaturalInt | None, doc("Only pods that were created more than this many seconds ago are selected.")
+        NaturalInt | None,
+        doc("Age in seconds above which pods are selected, measured from their creation."),
     ] = None
     states: Annotated[
         tuple[PodState, ...],
         bounded(
-            "Only pods in one of these states are selected: a pod phase, the pod's reason, or the reason of a waiting "
-            "or terminated container. If unset, any state matches.",
+            "Only pods in one of these states are selected. A state is the phase of the pod, the reason in its "
+            "status, or the reason of a waiting or terminated container. If unset, pods in any state are "
+            "selected.",
             limit=32,
             **SET,
         ),
@@ -200,19 +202,21 @@ class PodLifeTimeParams(Spec, frozen=True):
     conditions: Annotated[
         tuple[PodConditionFilter, ...],
         bounded(
-            "Only pods with a condition that matches one of these filters are selected. If unset, conditions are not "
-            "considered.",
+            "Filters for pod conditions. Only pods with a condition that matches one of these filters are "
+            "selected. If unset, pods are selected regardless of their conditions.",
             limit=16,
             **ATOMIC,
         ),
     ] = ()
     exit_codes: ExitCodes = ()
     owner_kinds: Annotated[
-        OwnerKinds, doc("Selects pods by the kind of their owner. If unset, pods of any owner are selected.")
+        OwnerKinds,
+        doc("Selects pods based on the kind of their owner. If unset, pods are selected regardless of their owner."),
     ] = OwnerKinds()
     including_init_containers: IncludingInitContainers = False
     including_ephemeral_containers: Annotated[
-        bool, doc("Whether states also applies to ephemeral containers. exitCodes never applies to them.")
+        bool,
+        doc("Whether ephemeral containers are also considered for states. They are never considered for exitCodes."),
     ] = False
 
 
@@ -234,17 +238,14 @@ class TooManyRestartsParams(Spec, frozen=True):
 
     pod_restart_threshold: Annotated[
         PositiveInt | None,
-        doc(
-            "Pods whose containers have restarted at least this many times in total are evicted. Required if "
-            "the strategy is enabled."
-        ),
+        doc("Minimum total number of container restarts for a pod to be evicted. Required if the strategy is enabled."),
     ] = None
     including_init_containers: IncludingInitContainers = False
     states: Annotated[
         tuple[RestartState, ...],
         bounded(
-            "Only pods in one of these states are selected: Running (the pod's phase) or CrashLoopBackOff (a waiting "
-            "container). If unset, any state matches.",
+            "Only pods in one of these states are selected. Running is the phase of the pod. CrashLoopBackOff is "
+            "the reason of a waiting container. If unset, pods in any state are selected.",
             limit=32,
             **SET,
         ),

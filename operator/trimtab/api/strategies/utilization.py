@@ -31,10 +31,11 @@ class UtilizationThresholds(Spec, frozen=True):
     thresholds: Annotated[
         Shares,
         bounded(
-            "A node is underutilized if its utilization of every listed resource is at or below this percentage "
-            "of the node's allocatable amount. LowNodeUtilization uses underutilized nodes as targets; "
-            "HighNodeUtilization drains them. Resources: cpu, memory, pods, and extended resources. Resources "
-            "that are not listed are ignored.",
+            "Thresholds for underutilized nodes by resource name, in percent of the node's allocatable amount. A "
+            "node is underutilized if its utilization of every listed resource is at or below the threshold. "
+            "LowNodeUtilization moves pods to underutilized nodes. HighNodeUtilization drains underutilized "
+            "nodes. Supported resources are cpu, memory, pods and extended resources. Resources that are not "
+            "listed are ignored.",
             least=1,
             limit=16,
         ),
@@ -43,10 +44,11 @@ class UtilizationThresholds(Spec, frozen=True):
         Annotated[
             Shares,
             bounded(
-                "Required for LowNodeUtilization. A node whose utilization of any listed resource is above the "
-                "percentage is overutilized, and pods are evicted until it is not. A node is not considered as a "
-                "target for a pod if the pod would push it above the percentage. A resource that is not listed has "
-                "the threshold 100.",
+                "Thresholds for overutilized nodes by resource name, in percent of the node's allocatable amount. "
+                "Required for LowNodeUtilization. A node is overutilized if its utilization of any listed resource is "
+                "above the threshold. Pods are evicted from a node until it is no longer overutilized. A pod is not "
+                "moved to a node that would then be above a threshold. The threshold of resources that are not listed "
+                "is 100.",
                 least=1,
                 limit=16,
             ),
@@ -56,29 +58,29 @@ class UtilizationThresholds(Spec, frozen=True):
     use_deviation_thresholds: Annotated[
         bool | None,
         doc(
-            "LowNodeUtilization only: whether both thresholds are deviations, in percentage points, from the "
-            "mean utilization of the policy's nodes. A node is underutilized at or below mean - thresholds and "
-            "overutilized above mean + targetThresholds, limited to the range from 0 to 100. The mean is the "
-            "average of the nodes' percentages, regardless of node size. If unset or false, the thresholds are "
-            "absolute percentages."
+            "Whether thresholds and targetThresholds are deviations, in percentage points, from the mean "
+            "utilization of the ready nodes selected by the policy. If true, a node is underutilized at or below "
+            "mean - thresholds and overutilized above mean + targetThresholds. Both values are limited to the "
+            "range from 0 to 100. The mean is the average of the nodes' percentages, regardless of node size. If "
+            "unset or false, the thresholds are absolute percentages. Can be true only for LowNodeUtilization."
         ),
     ] = None  # not False, because the API server would add the default to all policies
     number_of_nodes: Annotated[
         NaturalInt,
         doc(
-            "The strategy acts only if more than this number of nodes are underutilized. 0 means that one "
-            "underutilized node is enough."
+            "Number of underutilized nodes that must be exceeded for the strategy to evict pods. If 0, one "
+            "underutilized node is sufficient."
         ),
     ] = 0
 
 
 class EvictableNamespaces(Spec, frozen=True):
-    """Restricts the namespaces whose pods this strategy evicts; only exclude is supported."""
+    """Restricts the namespaces whose pods this strategy evicts. Only exclude is supported."""
 
     exclude: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Pods in these namespaces are not evicted by this strategy but still count toward node utilization.",
+            "Namespaces whose pods this strategy does not evict. These pods still count toward node utilization.",
             least=1,
             limit=256,
             **SET,
@@ -122,9 +124,11 @@ _TARGETS_RULE: Final = Rule(
 
 
 class EvictionLimits(Spec, frozen=True):
-    """Limits on evictions by this strategy, in addition to the policy's limits."""
+    """Limits on evictions by this strategy. These limits apply in addition to spec.limits."""
 
-    node: Annotated[PositiveInt | None, doc("Maximum number of evictions by this strategy per node and cycle.")] = None
+    node: Annotated[
+        PositiveInt | None, doc("Maximum number of pods that this strategy evicts from each node per cycle.")
+    ] = None
 
 
 SOURCES: Final = (KUBERNETES_METRICS, PROMETHEUS)
@@ -137,9 +141,10 @@ class PrometheusQuery(Spec, frozen=True):
     query: Annotated[
         str,
         bounded(
-            "PromQL query that returns one series per node with a value between 0 (idle) and 1 (fully "
-            "utilized). thresholds and targetThresholds refer to it as MetricResource, in percent. A node is "
-            "considered not measured if it has no series, several series, or a value outside this range.",
+            "PromQL query that returns one series per node with a value between 0 (idle) and 1 (fully utilized). "
+            "In thresholds and targetThresholds, the resource MetricResource refers to this value, in percent. "
+            "Nodes without a series, with several series, or with a value outside this range are treated as not "
+            "measured.",
             least=1,
             limit=8192,
         ),
@@ -147,7 +152,7 @@ class PrometheusQuery(Spec, frozen=True):
     node_label: Annotated[
         str,
         Meta(
-            description="Name of the label whose value is the node name, in the series that query returns.",
+            description="Name of the label that contains the node name in the series returned by query.",
             min_length=1,
             max_length=256,
             pattern="^[a-zA-Z_][a-zA-Z0-9_]*$",
@@ -158,10 +163,10 @@ class PrometheusQuery(Spec, frozen=True):
             str,
             bounded(
                 "PromQL query that returns one series per pod, with the labels namespace and pod. The value is the "
-                "pod's part of the value that query returns for its node. If a pod has no series, its part is "
-                "estimated from its share of the cpu, memory and pods requested on the node. If podQuery is unset "
-                "or returns no series at all, the strategy evicts one pod per node and cycle unless "
-                "evictionLimits.node is set.",
+                "pod's contribution to the value that query returns for its node. If a pod has no series, its "
+                "contribution is estimated from its share of the cpu, memory and pods requested on the node. If "
+                "podQuery is unset or returns no series, the strategy evicts at most one pod per node and cycle "
+                "unless evictionLimits.node is set.",
                 least=1,
                 limit=8192,
             ),
@@ -178,15 +183,18 @@ class MetricsUtilization(Spec, frozen=True):
     source: Annotated[
         Literal["KubernetesMetrics", "Prometheus"],
         doc(
-            "Where measurements come from. KubernetesMetrics: the metrics.k8s.io API, served by metrics-server "
-            "or an adapter. It provides cpu and memory; requests are used for all other resources. Prometheus: "
-            "the queries in the field prometheus, evaluated by the Prometheus server that is configured in the "
-            "operator's settings."
+            "Source of the measurements. KubernetesMetrics uses the metrics.k8s.io API, which metrics-server or "
+            "an adapter serves. This API provides only cpu and memory, so resource requests are used for all "
+            "other resources. Prometheus uses the queries in the field prometheus and the Prometheus server that "
+            "is configured in the settings of the operator."
         ),
     ]
     prometheus: Annotated[
         PrometheusQuery | None,
-        doc("Prometheus queries. Required if source is Prometheus; must be unset otherwise."),
+        doc(
+            "Prometheus queries for node and pod utilization. Required if source is Prometheus. Must be unset "
+            "otherwise."
+        ),
     ] = None
 
 
@@ -197,23 +205,26 @@ class LowNodeUtilizationParams(Spec, frozen=True):
 
     node_resource_utilization_thresholds: Annotated[
         UtilizationThresholds | None,
-        doc("When a node is considered underutilized or overutilized. Required if the strategy is enabled."),
+        doc(
+            "Thresholds that determine whether a node is underutilized or overutilized. Required if the strategy "
+            "is enabled."
+        ),
     ] = None
     metrics_utilization: Annotated[
         MetricsUtilization | None,
         doc(
-            "Source of measured utilization, which is used instead of requests to classify nodes and select "
-            "pods. Nodes without a measurement are ignored. A target node must still have enough unrequested "
-            "resources for the pod, as the scheduler requires, and its measured utilization must stay at or "
-            "below targetThresholds. If unset, utilization is computed from requests."
+            "Source of measured utilization. If set, measurements are used instead of resource requests to "
+            "classify nodes and select pods, and nodes without a measurement are ignored. A target node must "
+            "still have enough unrequested resources for the pod, and its measured utilization must stay at or "
+            "below targetThresholds. If unset, utilization is computed from resource requests."
         ),
     ] = None
     evictable_namespaces: Annotated[
         EvictableNamespaces,
-        doc("Restricts the namespaces whose pods this strategy evicts; only exclude is supported."),
+        doc("Restricts the namespaces whose pods this strategy evicts. Only exclude is supported."),
     ] = EvictableNamespaces()
     eviction_limits: Annotated[
-        EvictionLimits, doc("Limits on evictions by this strategy, in addition to the policy's limits.")
+        EvictionLimits, doc("Limits on evictions by this strategy. These limits apply in addition to spec.limits.")
     ] = EvictionLimits()
 
 
@@ -246,15 +257,15 @@ class HighNodeUtilizationParams(Spec, frozen=True):
 
     node_resource_utilization_thresholds: Annotated[
         UtilizationThresholds | None,
-        doc("When a node is considered underutilized. Required if the strategy is enabled."),
+        doc("Thresholds that determine whether a node is underutilized. Required if the strategy is enabled."),
     ] = None
     eviction_modes: Annotated[
         tuple[EvictionMode, ...],
         bounded(
-            "Restricts which pods are evicted. OnlyThresholdingResources: only pods that request at least one "
-            "of the resources in thresholds; a node counts as empty once it runs no such pod. This is useful, "
-            "for example, with a threshold for GPUs. If unset, all pods of a node are evicted, except "
-            "DaemonSet, static and mirror pods.",
+            "Restricts which pods are evicted. With OnlyThresholdingResources, only pods that request at least "
+            "one of the resources in thresholds are evicted, for example pods that request GPUs. A node that runs "
+            "no such pods is considered empty. If unset, all pods of a node are evicted except DaemonSet, static "
+            "and mirror pods.",
             least=1,
             limit=1,
             **SET,
@@ -262,7 +273,7 @@ class HighNodeUtilizationParams(Spec, frozen=True):
     ] = ()
     evictable_namespaces: Annotated[
         EvictableNamespaces,
-        doc("Restricts the namespaces whose pods this strategy evicts; only exclude is supported."),
+        doc("Restricts the namespaces whose pods this strategy evicts. Only exclude is supported."),
     ] = EvictableNamespaces()
 
 

@@ -192,7 +192,7 @@ class RemovalRecords:
         try:
             removal, requested_at = decode_record(text, group.id)
         except ValueError as error:
-            log.warning("Ignored the invalid annotation %s of node group %s: %s", REMOVAL_IN_PROGRESS, group.id, error)
+            log.warning("Ignored invalid annotation %s of node group %s: %s", REMOVAL_IN_PROGRESS, group.id, error)
         else:
             lowered = group.target != removal.before
             if not lowered and 0.0 <= now - requested_at < REQUEST_SECONDS:

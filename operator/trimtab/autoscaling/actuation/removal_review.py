@@ -177,7 +177,9 @@ class _ReviewBatch(Generic[T]):
             try:
                 found = await self._make(tuple(pending))
             except Exception as error:  # a bug in a rule must not leave a removal waiting
-                log.exception("Failed to review the removals of nodes %s", ", ".join(sorted(pending)))
+                log.exception(
+                    "Failed to check whether the removals of nodes %s are still valid", ", ".join(sorted(pending))
+                )
                 for future in pending.values():
                     if not future.done():
                         future.set_exception(error)

@@ -303,7 +303,8 @@ class GroupState:
         times = sorted(time for machine in provisioned if (time := ready_since(nodes.get(machine.node))) is not None)
         last = times[: scale_up.size][-1] if len(times) >= scale_up.size else self._now
         seconds = max(0.0, min(last, self._now) - scale_up.since)
-        message = f"{_nodes(scale_up.size)} requested at {format_time(scale_up.since)} became ready within {seconds:g}s"
+        since = format_time(scale_up.since)
+        message = f"{_nodes(scale_up.size)} became ready {seconds:g}s after the scale-up was requested at {since}"
         self._report(reasons.SCALE_UP_COMPLETED, message, scale_up.size)
 
     def _give_up_overdue(self) -> None:

@@ -174,8 +174,8 @@ class AutoscalerEventReporter:
         empty = outcome.why == reasons.EMPTY
         seconds = max(0.0, outcome.finished - outcome.started)
         note = (
-            f"node {outcome.node} removed from {outcome.group} ({outcome.why}) after {seconds:.0f}s, "
-            f"{plural(len(outcome.evicted), 'pod')} evicted"
+            f"removed node {outcome.node} from {outcome.group} ({outcome.why}); the removal took {seconds:.0f}s and "
+            f"evicted {plural(len(outcome.evicted), 'pod')}"
         )
         self._post(
             reasons.SCALE_DOWN_EMPTY if empty else reasons.SCALE_DOWN,

@@ -89,10 +89,10 @@ def _kept_group(group: NodeGroup, missing: int, limit_reason: LimitReason) -> Ke
 
 
 _ORIGIN_TEXTS: Final = {
-    TemplateOrigin.LEARNED: "like {}",
-    TemplateOrigin.RECORDED: "like the earlier node {}",
-    TemplateOrigin.ANNOTATIONS: "(template from its annotations)",
-    TemplateOrigin.PROVIDER: "(template from its provider)",
+    TemplateOrigin.LEARNED: "template: node {}",
+    TemplateOrigin.RECORDED: "template: the earlier node {}",
+    TemplateOrigin.ANNOTATIONS: "template: its annotations",
+    TemplateOrigin.PROVIDER: "template: from its provider",
 }
 
 
@@ -147,7 +147,7 @@ def build_actions(
 def _for_pods(nodes: Sequence[NewNode], template: NodeTemplate) -> str:
     source = _ORIGIN_TEXTS[template.origin].format(template.sample)
     pods = sum(len(node.pods) for node in nodes)
-    return f"{_plural(len(nodes), 'node')} {source} for {_plural(pods, 'pod')}"
+    return f"{_plural(len(nodes), 'node')} for {_plural(pods, 'pod')} ({source})"
 
 
 def _plural(number: int, what: str) -> str:

@@ -36,6 +36,12 @@ FLUSH_INTERVAL: Final = 1.0
 """Seconds between two attempts to report evictions that wait."""
 
 _VERBS: Final = {"Delete": "deleted", "Preempt": "preempted"}
+_CONTROLLERS: Final = {
+    "autoscaler": "cluster autoscaler",
+    "pressure": "node-pressure controller",
+    "scheduling": "scheduler",
+    "tainting": "taint manager",
+}
 
 
 class OwnerEvents:
@@ -110,7 +116,9 @@ class OwnerEvents:
 def _single_note(entry: HistoryEntry) -> str:
     verb = _VERBS.get(entry.action, "evicted")
     done = f"{verb} pod" if entry.result == "Succeeded" else "the eviction has started: pod"
-    return f"{done} {entry.pod} from node {entry.node} ({_requester(entry)}, {entry.reason}): {entry.message}"
+    return (
+        f"{done} {entry.pod} from node {entry.node} ({entry.reason}, requested by {_requester(entry)}): {entry.message}"
+    )
 
 
 def _common_note(entries: Sequence[HistoryEntry]) -> str:
@@ -118,15 +126,15 @@ def _common_note(entries: Sequence[HistoryEntry]) -> str:
     return (
         f"evicted {plural(len(entries), 'pod')}: {named([entry.pod for entry in entries])}; "
         f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)} "
-        f"({named(_distinct(map(_requester, entries)))}; {named(causes)}): {entries[0].message}"
+        f"({named(causes)}, requested by {named(_distinct(map(_requester, entries)))}): {entries[0].message}"
     )
 
 
 def _requester(entry: HistoryEntry) -> str:
     """Return who evicted the pod: the controller of trimtab, and its policy and strategy if it has them."""
-    policy = f" policy {entry.policy}" if entry.policy else ""
-    strategy = f" strategy {entry.strategy}" if entry.strategy else ""
-    return f"{entry.controller}{policy}{strategy}"
+    policy = f" for policy {entry.policy}" if entry.policy else ""
+    strategy = f", strategy {entry.strategy}" if entry.strategy else ""
+    return f"the {_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

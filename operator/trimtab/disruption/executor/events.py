@@ -86,7 +86,7 @@ def _log(outcome: Outcome) -> None:
         level = logging.WARNING
     elif outcome.reason in {CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN}:  # may apply to thousands of pods at once
         level = logging.DEBUG
-    log.log(level, "Pod %s not evicted from node %s: %s", action.key, action.node, outcome.message, extra=fields)
+    log.log(level, "Did not evict pod %s from node %s: %s", action.key, action.node, outcome.message, extra=fields)
 
 
 _LOGGED: Final = {"evict": "Evicted", "restart": "Replaced", "remove": "Removed terminal"}

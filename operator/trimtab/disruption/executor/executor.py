@@ -269,7 +269,7 @@ class OutcomeRecorder:
                 if observe is not None:
                     observe(outcome)
         except Exception:  # a failure in reporting must not stop the next eviction
-            log.exception("Failed to report the eviction outcome of pod %s", eviction.action.key)
+            log.exception("Failed to record the metrics and event of the eviction of pod %s", eviction.action.key)
 
     def release(self, eviction: QueuedEviction) -> None:
         """Release the reservations of an action whose pod was not evicted."""
@@ -406,7 +406,7 @@ class Execution:
         try:
             ended = self._admit(queue, eviction, rechecked=rechecked)
         except Exception as error:  # one pod that cannot be checked must not stop the others
-            log.exception("Failed to recheck pod %s before its eviction", eviction.action.key)
+            log.exception("Failed to validate pod %s before its eviction", eviction.action.key)
             ended = self._failed_check(eviction, error)
         if ended is not None:
             self._end(queue, ended)
@@ -523,7 +523,7 @@ class Execution:
         error, eviction = task.exception(), queue.head
         if isinstance(error, Exception):
             if eviction.last is None:
-                log.error("Failed to recheck pod %s before its eviction", eviction.action.key, exc_info=error)
+                log.error("Failed to validate pod %s before its eviction", eviction.action.key, exc_info=error)
             eviction.last = self._failed_check(eviction, error)
             again_at = self._now() + self._delay(eviction, eviction.last)
             if self._closing() or again_at >= self._options.deadline:

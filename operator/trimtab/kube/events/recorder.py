@@ -335,7 +335,7 @@ class EventRecorder:
         if now - self._drops_logged >= _DROPS_LOGGED_EVERY:
             self._drops_logged = now
             logger.warning(
-                "Dropped an event on %s (%s: %s), cause %s; dropped so far: %s",
+                "Dropped an event about %s (%s: %s) because of %s; events dropped so far: %s",
                 occurrence.regarding,
                 occurrence.reason,
                 occurrence.note,
@@ -364,7 +364,7 @@ class EventRecorder:
                 self._rate.take(self._clock.monotonic())
             await self._deliver(event)
         except Exception:  # a failed event must not stop the recorder
-            logger.exception("Failed to write an event on %s", event.occurrence.regarding)
+            logger.exception("Failed to write an event about %s", event.occurrence.regarding)
             self._drop(event.occurrence, UNDELIVERED)
         except asyncio.CancelledError:
             self._drop(event.occurrence, STOPPED)

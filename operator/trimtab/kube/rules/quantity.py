@@ -82,6 +82,9 @@ def resource_amount(name: str, text: str | int | float) -> int:
     return cpu_millis(text) if name == CPU else amount(text)
 
 
+_SIZES: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
 def format_amount(name: str, value: int) -> str:
     """Format an amount in Kubernetes' canonical form: ``250m``, ``1536Mi``, ``110``.
 
@@ -94,6 +97,20 @@ def format_amount(name: str, value: int) -> str:
     if binary and abs(value) >= 1024:
         return _canonical(value, 2, 10, 0, _BINARY_NAMES)
     return _canonical(value, 10, 3, 0, _DECIMAL_NAMES)
+
+
+def format_rounded(name: str, value: int) -> str:
+    """Format an amount for readers, like :func:`format_amount`, but with memory and storage rounded: ``1.46Gi``."""
+    binary = name in _BINARY_RESOURCES or name.startswith("hugepages-")
+    return format_bytes(value) if binary else format_amount(name, value)
+
+
+def format_bytes(value: int | float) -> str:
+    """Format a number of bytes with at most two decimals: ``1.46Gi``."""
+    for suffix, size in _SIZES:
+        if abs(value) >= size:
+            return f"{value / size:.2f}".rstrip("0").rstrip(".") + suffix
+    return f"{value:g}"
 
 
 def _canonical(value: int, base: int, step: int, exponent: int, names: dict[int, str]) -> str:

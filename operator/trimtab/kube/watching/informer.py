@@ -242,7 +242,7 @@ class StoreUpdater(Generic[T]):
         self.decode_errors += 1
         why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         if self.broken.get(key) != why:
-            logger.error("Failed to decode %s %s; omitting it: %s", self._plural, key, why)
+            logger.error("Failed to decode %s %s; ignoring it: %s", self._plural, key, why)
         self.broken[key] = why
         self.store.remove(key)
 

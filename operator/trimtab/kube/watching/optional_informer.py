@@ -124,7 +124,7 @@ class OptionalInformer(Generic[T]):
             optional=True,
         )
         if self._state.phase == ABSENT:
-            logger.info("Watching %s: the API server serves %s now", found.name, found.api_version)
+            logger.info("Watching %s because the API server now serves %s", found.name, found.api_version)
         self._enter("Starting", "")
         try:
             await self._informer.run()

@@ -214,7 +214,7 @@ class RequestAuthorizer:
         except (ApiError, Unreachable) as error:
             if (message := str(error)) != self._last_error:
                 self._last_error = message
-                log.warning("Failed to authorize a client of %s: %s", self._name, message)
+                log.warning("Failed to check the permissions of a client that requested %s: %s", self._name, message)
             known = self._allowed.get(key)
             usable = known is not None and self._clock.monotonic() - known.at < self._outage_seconds
             return None if usable else Refusal(reasons.REVIEW_FAILED)

@@ -84,7 +84,7 @@ class ServingCertificate:
         except (OSError, ValueError) as error:
             log.warning("Failed to load the serving certificate %s; keeping the previous one: %s", certificate, error)
         else:
-            log.info("Loaded the serving certificate %s", certificate)
+            log.info("Loaded serving certificate %s", certificate)
 
     def _self_signed(self) -> ssl.SSLContext:
         begins = dt.datetime.fromtimestamp(self._clock.now(), dt.UTC)

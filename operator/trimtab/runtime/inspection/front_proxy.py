@@ -179,7 +179,10 @@ class FrontProxy:
                 _trusting(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), config)
                 self.config = config
                 self._renew()
-                log.info("Trusting the API server's front proxy", extra={"names": sorted(config.names)})
+                log.info(
+                    "Loaded the API server's front-proxy CA; accepting requests from the aggregation layer",
+                    extra={"names": sorted(config.names)},
+                )
             self.problem = ""
         except (ApiError, Unreachable) as error:
             self._report(f"cannot read ConfigMap {NAMESPACE}/{NAME}: {error}")

@@ -153,11 +153,11 @@ class DuplicateOperatorDetector:
         except (ApiError, Unreachable, TimeoutError) as error:
             if (message := str(error)) != self._last_error:
                 self._last_error = message
-                log.warning("Failed to check for other operators: %s", message)
+                log.warning("Failed to detect other trimtab operators in this cluster: %s", message)
         except Exception as error:  # a malformed Lease must not end this task
             if (message := repr(error)) != self._last_error:
                 self._last_error = message
-                log.exception("Failed to check for other operators: unexpected error")
+                log.exception("Failed to detect other trimtab operators in this cluster: unexpected error")
         else:
             self._last_error = ""
 
@@ -183,7 +183,9 @@ class DuplicateOperatorDetector:
                 break
             if listed is not None:
                 return {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in listed}
-            message = "Failed to list %s to check for other operators: the response exceeds %d bytes"
+            message = (
+                "Failed to list %s to detect other trimtab operators in this cluster: the response exceeds %d bytes"
+            )
             log.warning(message, path, MAX_LIST_BYTES)
             self._list_from[path] = now + LIST_RETRY_PERIOD
         try:
@@ -235,7 +237,7 @@ class DuplicateOperatorDetector:
         if active and not self.others:  # not for each identity: clients may invent identities
             self._report(active)
         elif self.others and not active:
-            log.info("No other operator runs the same controllers any longer")
+            log.info("No other trimtab operator runs the same controllers any longer")
         self.others = active
         self._observe(len(active))
         self._checks += 1
@@ -266,7 +268,12 @@ class DuplicateOperatorDetector:
         others = "1 other operator runs" if len(active) == 1 else f"{len(active)} other operators run"
         note = f"{others} the same controllers: {named}; the operators may undo each other's changes"
         fields = {"reason": reasons.ANOTHER_OPERATOR_ACTIVE}
-        log.warning("Found other active operators (%s): %s", reasons.ANOTHER_OPERATOR_ACTIVE, note, extra=fields)
+        log.warning(
+            "Found other active trimtab operators in this cluster (%s): %s",
+            reasons.ANOTHER_OPERATOR_ACTIVE,
+            note,
+            extra=fields,
+        )
         uid = "" if self._ours is None else self._ours.metadata.get("uid", "")
         regarding = ObjectReference.to(LEASES, self._lock.name, namespace=self._lock.namespace, uid=uid)
         self._recorder.event(regarding, reason=reasons.ANOTHER_OPERATOR_ACTIVE, action="Act", note=note, type=WARNING)

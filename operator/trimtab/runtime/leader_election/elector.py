@@ -209,7 +209,9 @@ class LeaderElector:
         try:
             await self._write_released(self._observed)
         except (ApiError, Unreachable, TimeoutError) as error:
-            logger.warning("Failed to release %s; other candidates wait for its expiry: %s", self._lock, error)
+            logger.warning(
+                "Failed to release %s; other replicas can acquire it only after it expires: %s", self._lock, error
+            )
         else:
             logger.info("Released %s", self._lock)
 

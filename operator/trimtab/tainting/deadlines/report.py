@@ -48,7 +48,7 @@ def describe_deadline(deadline: Deadline, *, assumed: bool = False) -> str:
     if assumed:
         taint = f"taint {format_taint(deadline.taint)}, which has no timeAdded, counted from {rfc3339(deadline.since)}"
     if deadline.toleration is None:
-        return f"{taint}; no toleration matches"
+        return f"{taint}, which the pod does not tolerate"
     return f"{taint}, tolerated by {describe_toleration(deadline.toleration)}"
 
 

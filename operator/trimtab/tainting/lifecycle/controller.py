@@ -173,11 +173,14 @@ class NodeLifecycleController(Loop):
     async def _end(self) -> None:
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
-            log.warning("Node lifecycle stopped with requests still in flight")
+            log.warning("The node lifecycle controller stopped while requests were still in flight")
         self._count_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):
-            log.warning("Failed to write the node lifecycle record: %s", self._record_writer.problem or "timeout")
+            log.warning(
+                "Failed to write the ConfigMap that stores the state of the node lifecycle controller: %s",
+                self._record_writer.problem or "timeout",
+            )
 
     # ── an iteration ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,7 +244,7 @@ class NodeLifecycleController(Loop):
 
     def _hold(self, reason: str) -> None:
         if self.held != reason:
-            log.warning("Node lifecycle paused (%s): no node is tainted", reason)
+            log.warning("Paused the node lifecycle controller (%s); it does not taint any nodes", reason)
             if self._held_since is None:
                 self._held_since = self._services.clock.monotonic()
         self.held = reason
@@ -252,7 +255,7 @@ class NodeLifecycleController(Loop):
             self._hold(plan.held)
             return
         if self.held:
-            log.info("Node lifecycle resumed")
+            log.info("Resumed the node lifecycle controller")
         self.held = ""
         if not plan.probes:  # outstanding probes may still show that the watches lag
             self._held_since = None

@@ -99,7 +99,7 @@ class PodReadinessMarker:
             try:
                 await self._queue_pods()
             except Exception:  # an error with one pod must not prevent the patches of the others
-                log.exception("Failed to mark pods on not-ready nodes as not ready: unexpected error")
+                log.exception("Failed to set the Ready condition of pods on not-ready nodes to False: unexpected error")
             component.succeed(SCAN_PERIOD)
             await self._services.clock.sleep(SCAN_PERIOD)
 
@@ -122,7 +122,11 @@ class PodReadinessMarker:
         self._wanted = wanted
         if self._errors:
             errors, self._errors = self._errors, []
-            log.warning("Failed to mark %d pods on not-ready nodes as not ready; retrying: %s", len(errors), errors[0])
+            log.warning(
+                "Failed to set the Ready condition of %d pods on not-ready nodes to False; retrying: %s",
+                len(errors),
+                errors[0],
+            )
 
     def _pods_to_mark(self, name: str, since: float) -> list[MarkPodNotReady]:
         """Return the patches for the pods on a node.

@@ -105,7 +105,9 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
     def _report(self, what: str, error: Exception) -> None:
         problem = f"ConfigMap {self._namespace}/{NAME} could not be {what}: {error}"
         if problem != self.problem:
-            log.warning("Failed to access the node lifecycle record: %s", problem)
+            log.warning(
+                "Failed to access the ConfigMap that stores the state of the node lifecycle controller: %s", problem
+            )
         self.problem = problem
 
 

@@ -66,9 +66,9 @@ class _DeadlineSet(Struct, frozen=True, gc=False):
 
     def event(self, mode: Mode) -> PendingEvent:
         deadline = self.deadline
-        note = f"due at {format_due(deadline)} on {deadline.node}: {describe_deadline(deadline)}"
+        note = f"must leave node {deadline.node} by {format_due(deadline)}: {describe_deadline(deadline)}"
         if self.before is not None:
-            note += f"; was due at {format_due(self.before)}"
+            note += f"; the deadline was {format_due(self.before)}"
         if mode == OBSERVE:
             note += "; trimtab only reports this deadline (mode Observe)"
         return _on_pod(deadline, reasons.DEADLINE_SET, _WAIT, note)
@@ -89,7 +89,7 @@ class _PodOutcome(Struct, frozen=True, gc=False):
     def event(self, mode: Mode) -> PendingEvent:  # noqa: ARG002
         outcome, deadline = self.outcome, self.outcome.deadline
         if outcome.result is DuePodResult.REFUSED:
-            note = f"not evicted from node {deadline.node}, due at {format_due(deadline)}: {outcome.message}"
+            note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {outcome.message}"
             if outcome.refuser and outcome.refuser not in outcome.message:
                 note += f" ({outcome.refuser})"
             note += f"; {plural(outcome.attempts, 'attempt')} so far, retrying"
@@ -99,8 +99,8 @@ class _PodOutcome(Struct, frozen=True, gc=False):
         held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
         at = rfc3339(math.ceil(outcome.at))  # rounded as the due time, so that it is never shown as earlier
         note = (
-            f"Marking for deletion Pod {deadline.key}: {'evicted' if evicted else 'deleted'} at {at}, "
-            f"{outcome.lateness:.1f}s after its deadline{held}; {describe_deadline(deadline)}"
+            f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}; "
+            f"{'evicted' if evicted else 'deleted'} at {at}, {outcome.lateness:.1f}s after its deadline{held}"
         )
         if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
             note += f"; {outcome.message}"
@@ -122,8 +122,9 @@ class _Summary:
 
     def event(self, node: str, uid: str) -> PendingEvent:
         first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
-        when = f"due at {first}" if first == last else f"due from {first} to {last}"
-        note = f"{plural(len(self.due), 'pod')} {when} because of NoExecute taints, including {self.taint}"
+        when = f"by {first}" if first == last else f"between {first} and {last}"
+        pods = plural(len(self.due), "pod")
+        note = f"{pods} must leave the node {when} because of NoExecute taints, including {self.taint}"
         return PendingEvent(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
 
 
@@ -351,8 +352,8 @@ class EventReporter:
             self._stuck |= stuck.keys()
             return
         for name in sorted(self._stuck - stuck.keys()):
-            note = "no pods are stuck terminating on the node any more"
-            self.node_event(name, self._uid_of(name), reasons.PODS_STUCK, note, warning=False)
+            note = "no pods on the node are stuck terminating any more"
+            self.node_event(name, self._uid_of(name), reasons.PODS_NO_LONGER_STUCK, note, warning=False)
         self._stuck = set(stuck)
 
     def drain(self) -> None:

@@ -324,4 +324,4 @@ def _log(outcome: DuePodOutcome) -> None:
     elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
         log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
     else:
-        log.debug("Pod %s not evicted from node %s: %s", *where, outcome.message, extra=fields)
+        log.debug("Did not evict pod %s from node %s: %s", *where, outcome.message, extra=fields)

@@ -109,7 +109,7 @@ class EquivalenceClasses:
     Args:
         placer: places pods on the snapshot.
         context: the state and the settings of the drain rules.
-        priority_cutoff: the priority below which pods block no removal and are deleted with their node.
+        priority_cutoff: the priority below which pods block no removal. They are evicted, but need no other node.
         pending: pods that are placed before nodes are removed. Pods that conflict with their anti-affinity get no
             placement class.
         held_too_long: names of nodes that pod annotations no longer protect from removal.
@@ -132,25 +132,28 @@ class EquivalenceClasses:
         self._repelling_terms = {
             bind(term, pod.namespace) for pod in pending for term in pod.spec.affinity.anti_required
         }
-        self._known: dict[tuple[str, int, int, int, int, bool], EquivalenceClass] = {}
+        self._known: tuple[dict[tuple[str, int, int, int, int], EquivalenceClass], ...] = ({}, {})
+        """By whether pod annotations protect the node from removal."""
         self._class_of_spec: dict[tuple[object, ...], PlacementClass | None] = {}
         self._classes: dict[tuple[tuple[tuple[int, int], ...], int, bool], PlacementClass] = {}
 
     def of(self, pod: Pod) -> EquivalenceClass:
         """Return the equivalence class of a pod."""
-        return self._of(pod, self._holds(pod.node))
-
-    def _of(self, pod: Pod, holds: bool) -> EquivalenceClass:
-        key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations), holds)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._make(pod)
-        return found
+        return self._classify((pod,), holds=self._holds(pod.node))[0][1]
 
     def on(self, node: str) -> ClassifiedPods:
         """Return the pods of a node with their classes, sorted by ``namespace/name``."""
-        classify, holds = self._of, self._holds(node)
-        return tuple([(pod, classify(pod, holds)) for pod in self._placer.snapshot.pods_on(node)])
+        return self._classify(self._placer.snapshot.pods_on(node), holds=self._holds(node))
+
+    def _classify(self, pods: Iterable[Pod], *, holds: bool) -> ClassifiedPods:
+        known, classified = self._known[holds], []
+        for pod in pods:
+            key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations))
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self._make(pod)
+            classified.append((pod, found))
+        return tuple(classified)
 
     def drain(self, pods: ClassifiedPods) -> NodeDrain:
         """Evaluate the drain rules for a node's pods, and charge the evictions to the PodDisruptionBudgets.
@@ -195,7 +198,7 @@ class EquivalenceClasses:
     def _make(self, pod: Pod) -> EquivalenceClass:
         expendable = pod.priority < self._priority_cutoff
         sample = replace(pod, node="", deleted=None, phase="Running")
-        # An expendable pod is deleted with its node, but its PodDisruptionBudget is respected.
+        # An expendable pod needs no other node, but its PodDisruptionBudget is respected.
         verdict = DRAIN if expendable else judge_template(sample, self._context_of(pod))
         is_daemon = of_daemon_set(pod)
         needed = replace(self._placer.replacement(pod), deleted=None, phase="Running")

@@ -178,10 +178,10 @@ def _settings(
 
 @local.command()
 @_name
-@click.option("--keep-data", is_flag=True, help="Keep certificates and objects for the next `trimtab local up`.")
+@click.option("--keep-data", is_flag=True, help="Keep the certificates and objects for the next `trimtab local up`.")
 @_report_errors()
 def down(name: str, keep_data: bool) -> None:
-    """Stop the processes of a cluster."""
+    """Stop the processes of a cluster and delete its data, unless --keep-data is given."""
     if not _cluster(name).down(keep_data=keep_data):
         click.echo(f"There is no cluster {name}.")
 

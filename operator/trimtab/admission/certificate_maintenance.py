@@ -119,6 +119,7 @@ class CertificateMaintenance(Loop):
         self._served = ServedCertificate(serve)
         self._retries = 0
         self._unusable = ""
+        self._updated = ""  # the object that the current step of an iteration updates
 
     async def run(self) -> None:
         """Run iterations until :meth:`close`."""
@@ -141,7 +142,7 @@ class CertificateMaintenance(Loop):
         except (ApiError, Unreachable) as error:
             # No exception, because a process that exits after --max-failing-time would no longer answer requests.
             if (problem := str(error) or type(error).__name__) != self.problem:
-                log.warning("Failed to update the certificate Secret or the %s; retrying: %s", self._what, problem)
+                log.warning("Failed to update the %s; retrying: %s", self._updated, problem)
             self.problem = problem
             self._retries += 1
             return RETRY.delay(self._retries - 1)
@@ -155,6 +156,7 @@ class CertificateMaintenance(Loop):
         registered = self._bundles()
         self._trust.observe(registered)
         # 2. Issue, renew or rotate certificates.
+        self._updated = f"Secret {self._certificate_settings.namespace}/{self._certificate_settings.secret}"
         found = self._secrets.get(f"{self._certificate_settings.namespace}/{self._certificate_settings.secret}")
         current = self._read(found)
         if self._certificate_settings.issue:
@@ -171,6 +173,7 @@ class CertificateMaintenance(Loop):
         waiting = not self._served.offer(current, registered, self._trust, lifetimes.propagation)
         self._expiry(expires(self._served.current or current))
         # 4. Register as soon as requests can be answered.
+        self._updated = self._what
         delay = await self._register(current, registered)
         rest = lifetimes.propagation / 4 if waiting or self._is_rotating(current) else lifetimes.certificate / 48
         return min(rest, CHECK_PERIOD, delay or CHECK_PERIOD)

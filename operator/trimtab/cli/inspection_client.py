@@ -27,7 +27,8 @@ def direct_option(command: F) -> F:
     return click.option(
         "--direct",
         is_flag=True,
-        help="Read the cluster instead of asking the operator's inspection API, which answers from memory.",
+        help="Read the API server with your own permissions, instead of asking the operator's inspection API, "
+        "which answers from the operator's cache.",
     )(command)
 
 

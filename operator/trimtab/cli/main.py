@@ -132,10 +132,10 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": 100})
 @click.version_option(__version__, prog_name="trimtab")
 def cli() -> None:
-    """Descheduler, cluster autoscaler, taint manager and scheduler for Kubernetes.
+    """Descheduler, cluster autoscaler, taint manager, scheduler, placement admission and node-pressure eviction.
 
-    Exit status: 0 success, 1 failure at run time, 2 invalid input (the message names the file, the object and the
-    field).
+    Exit status: 0 success; 1 failure at run time, or a check that found something; 2 invalid input (the message names
+    the file, the object and the field).
     """
 
 

@@ -63,11 +63,11 @@ def plan(
 ) -> None:
     """Show what the policies would do to the cluster, and why, without changing anything.
 
-    The plan shows what a cycle would do now if the policy's mode were Act; mode, suspend, interval and schedule are
-    ignored. Policies that would undo each other are refused; the operator does not run such policies either. For the
-    same cluster, policies and --now, the JSON, YAML and HTML output is identical byte for byte.
+    The plan shows what a cycle of a DeschedulerPolicy would do now if its mode were Act; mode, suspend, interval and
+    schedule are ignored. Policies that would undo each other are refused; the operator does not run such policies
+    either. For the same cluster, policies and --now, the JSON, YAML and HTML output is identical byte for byte.
 
-    If a policy file includes the status (kubectl get -o yaml), the plan takes earlier evictions that did not help into
+    If a policy file includes the status (kubectl get -o yaml), the plan takes earlier ineffective evictions into
     account, like the operator.
 
     With a ClusterAutoscaler, the plan shows which node groups are scaled up for pending pods, why other pods stay
@@ -80,17 +80,19 @@ def plan(
 
     With a TaintManager, the plan shows when each pod on a node with NoExecute taints is evicted or deleted, because of
     which taint and toleration, or why it is kept. A taint without timeAdded and without trimtab's annotation counts as
-    added now. In mode TaintAndEvict the plan also lists taints to add and remove, and failed nodes queued for tainting.
+    added now. In mode TaintAndEvict the plan also lists taints to add and remove, and failed nodes queued for
+    tainting.
 
     With a SchedulerPolicy, the plan shows on which nodes the pending pods of that scheduler are bound, which pods are
     preempted for them, which pods stay pending, and which running pods the policy would place on other nodes. Pending
     pods are placed before nodes are added and before pods are moved.
 
     With a PlacementAdmission, the plan shows which existing objects its rules would refuse or change if an ordinary
-    user, who is in no group and may not create pods/binding, created them now: workloads by their pod template, with
-    the number of their pods that have the same result, and pods without a controller. Existing objects are not changed.
-    Objects in exempt namespaces that would be refused elsewhere are kept. Whether a user or a scheduler has set
-    spec.nodeName of an existing pod is only known from its managedFields (kubectl get --show-managed-fields).
+    user, who is in no group and has no permission to create pods/binding, created them now: workloads by their pod
+    template, with the number of their pods that have the same result, and pods without a controller. Existing objects
+    are not changed. Objects in exempt namespaces that would be refused elsewhere are kept. Whether a user or a
+    scheduler has set spec.nodeName of an existing pod is only known from its managedFields (kubectl get
+    --show-managed-fields).
 
     With NodePressurePolicies, the plan shows the pod that is evicted from each node under pressure, the signals of all
     nodes, the distance to each threshold, and the eviction order of pods. The stats of nodes are read through the API

@@ -81,13 +81,15 @@ def _ending_at_once() -> Iterator[None]:
     default=",".join(DEFAULT_CONTROLLERS),
     show_default=True,
     callback=_controllers,
-    help=f"Controllers to run, separated by commas: {', '.join(CONTROLLERS)}.",
+    help=f"Controllers to run, separated by commas: {', '.join(CONTROLLERS)}. The scheduler and pressure "
+    f"(node-pressure "
+    "eviction) run only if they are named.",
 )
 @webhook_options
 @click.option(
     "--kubeconfig",
     default="",
-    help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account.",
+    help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the pod's service account.",
 )
 @click.option("--context", default="", help="Context of the kubeconfig. Default: its current context.")
 @click.option(
@@ -140,7 +142,8 @@ def _ending_at_once() -> Iterator[None]:
     default="15s",
     show_default=True,
     callback=duration,
-    help="Time between annotating machines for deletion and lowering the size of their node group.",
+    help="Time between annotating machines for deletion and lowering the size of their node group, so that the machine "
+    "controller has read the annotations before it chooses the machines to delete.",
 )
 @click.option(
     "--history-records",
@@ -161,15 +164,17 @@ def _ending_at_once() -> Iterator[None]:
     default="10m",
     show_default=True,
     callback=positive_duration,
-    help="Exit if a controller, a watch, Kopf or a status update makes no progress for this long, so that another "
-    "replica takes over (cluster-autoscaler's flag, for all controllers).",
+    help="Exit if a controller, a watch, the event loop of Kopf (the operator framework) or a status update makes no "
+    "progress for this long, so that another replica takes over. Corresponds to the flag of cluster-autoscaler.",
 )
 @click.option(
     "--max-failing-time",
     default="15m",
     show_default=True,
     callback=positive_duration,
-    help="Exit if a controller, a watch, Kopf or a status update only fails for this long.",
+    help="Exit if every attempt of a controller, a watch, Kopf (the operator framework) or a status update fails "
+    "for this "
+    "long.",
 )
 @click.option(
     "--shutdown-timeout",

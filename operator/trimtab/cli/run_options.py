@@ -471,7 +471,7 @@ _KUBELET_OPTIONS: Final = (
         show_default=True,
         help="How the node-pressure controller reads the stats of kubelets. Direct: at the nodes' addresses, with "
         "tokens of --kubelet-stats-service-account. Proxy: through the API server, which needs the permission "
-        "nodes/proxy; with it, commands can be run in every container.",
+        "nodes/proxy. Warning: this permission also allows commands to be run in every container.",
     ),
     click.option(
         "--kubelet-ca-file",

@@ -34,7 +34,8 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 @click.option(
     "--cluster",
     metavar="FILE|DIR",
-    help="Output of `kubectl get dp,ca,ma,tm,… -A -o json|yaml`, or a folder of such files. Default: the live cluster.",
+    help="Output of `kubectl get dp,ca,ma,tm,… -A -o json|yaml`, the output of `trimtab snapshot`, or a folder of "
+    "such files. Default: the live cluster.",
 )
 @click.option(
     "--kubeconfig",
@@ -44,7 +45,9 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context.")
 @click.option("-w", "--watch", is_flag=True, help=f"Read every {PERIOD:g} s and redraw after changes, until Ctrl-C.")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with status 1 if anything is degraded or the operator is stopped."
+    "--exit-code",
+    is_flag=True,
+    help="Exit with status 1 if a resource is Degraded, NotReady or Conflicting, or if the operator is not running.",
 )
 @click.option("--now", metavar="RFC3339", type=parse_time, help="Time to report for. Default: the current time.")
 @output_option("table", "json")

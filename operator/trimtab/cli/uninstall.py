@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--check", is_flag=True, help="List what is left, with the command that removes it. The command changes nothing."
+    "--check", is_flag=True, help="Required: confirms that the command only lists what is left and changes nothing."
 )
 @connection_options
 @output_option("table", "json")

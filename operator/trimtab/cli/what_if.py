@@ -63,19 +63,22 @@ Document = dict[str, Any]
 @click.option(
     "--index",
     metavar="I/N",
-    help="With --each: only every N-th failure, from the I-th on, counted from 0. N workers share the work this way.",
+    help="With --each: compute only every N-th failure, beginning with the I-th, counted from 0. This splits the "
+    "work among N processes; see --merge.",
 )
 @click.option(
     "--merge",
     metavar="FILE",
     multiple=True,
-    help="Merge the JSON output of all workers with --index into one table; no cluster is read.",
+    help="JSON output of a run with --index; may be given several times. All outputs are merged into one table, "
+    "and no cluster is read.",
 )
 @click.option(
     "--job",
     metavar="N",
     type=click.IntRange(1, 10_000),
-    help="With --each on a live cluster: compute the failures in N pods of an Indexed Job, which is then deleted.",
+    help="With --each on a live cluster: compute the failures in N pods of an Indexed Job, instead of splitting "
+    "them with --index. The Job is deleted afterwards.",
 )
 @click.option(
     "--job-namespace",
@@ -111,7 +114,7 @@ def what_if(
     everything: bool,
     form: str,
 ) -> None:
-    r"""Forecast what happens if nodes fail, are drained or added, or objects are applied. Nothing is changed.
+    """Forecast what happens if nodes fail, are drained or added, or objects are applied. Nothing is changed.
 
     \b
     trimtab what-if --without node/n1                which pods move, stay pending or are lost
@@ -121,9 +124,9 @@ def what_if(
     trimtab what-if --policy new.yaml --without …    with other policies than those in the cluster
     trimtab what-if --each zone                      which zone's failure is the worst
 
-    Nodes that fail are gone with their machines. The scheduler places the pods that controllers recreate, in the order
-    of its queue, with preemption; the autoscaler then adds nodes for pods that stay pending.
-    """
+    Failed nodes and their machines are removed. The scheduler places the recreated pods in the order of its queue, with
+    preemption. The autoscaler then adds nodes for pods that stay pending.
+    """  # noqa: D301
     from trimtab.cli.cluster_input import ClusterSource, load_cluster_input, read_policy_set
     from trimtab.cli.plan import warn_of_defaults
     from trimtab.inspection.forecast import what_if as forecast

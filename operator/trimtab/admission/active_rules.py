@@ -97,7 +97,7 @@ class ActiveRules(Generic[C]):
             return
         if new is None:
             self.latest, self.applied, self.rules, self.problem = None, None, None, ""
-            log.info("The PlacementAdmission was deleted; the webhooks no longer apply any rules")
+            log.info("PlacementAdmission default was deleted; the webhooks no longer apply any rules")
         elif old is None or self.latest is None or new.generation != self.latest.generation:
             self._update(new)
         else:
@@ -113,7 +113,7 @@ class ActiveRules(Generic[C]):
                 self.problem = str(problem)
         if rules is None:
             force = "the previous version stays in force" if self.applied is not None else "no rule is in force"
-            log.error("The PlacementAdmission is invalid: %s; %s", self.problem, force)
+            log.error("PlacementAdmission default is invalid: %s; %s", self.problem, force)
             return
         self.applied, self.rules, self.problem = new, rules, ""
-        log.info("Applying generation %d of the PlacementAdmission", new.generation)
+        log.info("Applying PlacementAdmission default, generation %d", new.generation)

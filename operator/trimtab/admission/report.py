@@ -216,7 +216,7 @@ class AdmissionReporter(Loop):
         try:
             await self._write(leaving=True)
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to write the final status of the PlacementAdmission: %s", error)
+            log.warning("Failed to write the status of PlacementAdmission default during the shutdown: %s", error)
 
     # ── The loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,7 +228,7 @@ class AdmissionReporter(Loop):
             try:
                 await self._write()
             except (ApiError, Unreachable) as error:  # requests are answered nevertheless
-                log.warning("Failed to write the status of the PlacementAdmission; retrying: %s", error)
+                log.warning("Failed to write the status of PlacementAdmission default; retrying: %s", error)
                 return self._retry_delay()
         self._failures = 0
         return WRITE_PERIOD

@@ -337,5 +337,5 @@ def _warnings(messages: Iterable[str]) -> tuple[str, ...]:
 
 def _failure(path: str, error: Exception) -> bytes:
     message = truncate(str(error), MAX_MESSAGE)
-    log.warning("Failed to handle an admission request at %s: %s", path, message)
+    log.warning("Failed to handle an admission request at path %s: %s", path, message)
     return message.encode()

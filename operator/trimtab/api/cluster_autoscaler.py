@@ -38,12 +38,12 @@ from trimtab.api.base import (
     list_map,
 )
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.scalars import GO_DURATION_BOUND, GO_DURATION_RULE, GoDuration, parse_go_duration
+from trimtab.api.scalars import GoDuration, go_duration_doc, parse_go_duration
 
 GIB: Final = 1 << 30
 """Bytes in the unit of ``memory``."""
 
-_MAX_AT_LEAST_MIN: Final = Rule(rule="self.max >= self.min", message="must be at least min", field_path=".max")
+_MAX_AT_LEAST_MIN: Final = Rule(rule="self.max >= self.min", message="max must be at least min", field_path=".max")
 
 
 class ResourceRange(Spec, frozen=True):
@@ -147,7 +147,7 @@ NAME: Final = "default"
 PRIORITY_THRESHOLD: Final = -10
 """Upstream's default for ``expendable-pods-priority-cutoff``."""
 
-OURS: Final = "Only trimtab has this field; it is not part of OpenShift's ClusterAutoscaler."
+OURS: Final = "Only trimtab has this field."
 
 Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
@@ -171,35 +171,26 @@ class ScaleDown(Spec, frozen=True):
     ]
     delay_after_add: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             "How long to wait after a scale-up request before nodes are removed.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "10m"
     delay_after_delete: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             "How long to wait after a node removal before another node is removed.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "10s"
     delay_after_failure: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             "How long to wait after a failed node removal before nodes are removed again.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "3m"
     unneeded_time: Annotated[
         GoDuration,
-        doc(
-            "How long a node must have been unneeded before it is removed. The common misspelling uneededTime is "
-            "rejected.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
+        go_duration_doc(
+            "How long a node must have been unneeded before it is removed.",
         ),
     ] = "10m"
     utilization_threshold: Annotated[
@@ -217,31 +208,27 @@ class ScaleDown(Spec, frozen=True):
     ] = "Enabled"
     unready_time: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             f"How long a node must have been both unneeded and not ready before it is removed. {OURS}",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "20m"
     gpu_utilization_threshold: Annotated[
         Threshold,
         doc(
             "Maximum GPU utilization at which a node with GPUs is considered for removal, as a decimal string, for "
-            f'example "0.5". The node\'s cpu and memory utilization are ignored. {OURS}',
+            f'example "0.5". The CPU and memory utilization of such nodes is ignored. {OURS}',
             THRESHOLD_RULE,
         ),
     ] = "0.5"
     max_hold: Annotated[
         GoDuration | None,
-        doc(
+        go_duration_doc(
             "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict (false or "
             "on-completion) may block the removal of a node. After that time, the annotation is ignored for all pods "
             "on the node. The time is measured from the moment at which an annotation or a PodDisruptionBudget first "
             "blocks the removal. Changing the annotation or replacing the pod does not reset it. PodDisruptionBudgets "
             "are never ignored: if they block the removal for longer, status.kept lists the node with the reason "
             f"HeldTooLong. If unset, annotations can block removals indefinitely. {OURS}",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = None
     replace: Annotated[
@@ -249,9 +236,10 @@ class ScaleDown(Spec, frozen=True):
         doc(
             "Whether to consolidate nodes, that is, to replace them with new nodes from other node groups if the pods "
             "fit on the new nodes and the total price is lower. The hourly price of a node is read from the "
-            "annotation trimtab.dev/price of its node group. Node groups without this annotation are ignored. The new "
-            "nodes are added before the old nodes are drained. Nodes are replaced regardless of their utilization, so "
-            f"healthy pods are evicted. {OURS}"
+            "annotation trimtab.dev/price of its node group, as a decimal number such as 0.192 in a currency that is "
+            "the same for all node groups. Node groups without this annotation are ignored. The new nodes are added "
+            "before the old nodes are drained. Nodes are replaced regardless of their utilization, so healthy pods are "
+            f"evicted. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
@@ -315,11 +303,9 @@ class ScaleUp(Spec, frozen=True):
 
     new_pod_scale_up_delay: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             "Minimum age of a pending pod before nodes are added for it. The pod annotation "
             "cluster-autoscaler.kubernetes.io/pod-scale-up-delay can specify a longer delay.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "0s"
     bypassed_schedulers: Annotated[
@@ -395,8 +381,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Whether the autoscaler changes the cluster. Act: nodes are added and removed. Simulate: changes are "
-            f"planned and reported, but not made. {OURS}"
+            "Whether the autoscaler changes the cluster. Act: nodes are added and removed. Simulate: dry run. Changes "
+            "are planned and reported, but not made. Defaults to Act, so that nodes can be added and removed as soon "
+            f"as the ClusterAutoscaler is created. {OURS}"
         ),
     ] = "Act"
     resource_limits: Annotated[
@@ -409,8 +396,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     scale_down: Annotated[
         ScaleDown | None,
         doc(
-            "Configuration of scale-down, which removes unneeded nodes. If omitted, scale-down is enabled with its "
-            "default settings."
+            "Configuration of scale-down, which removes unneeded nodes. A node is unneeded if its utilization is "
+            "at or below utilizationThreshold, and its pods can be evicted and fit on other nodes. If omitted, "
+            "scale-down is enabled with its default settings."
         ),
     ] = None
     scale_up: Annotated[ScaleUp, doc("Configuration of scale-up, which adds nodes for unschedulable pods.")] = ScaleUp()
@@ -423,12 +411,10 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     ] = 600
     max_node_provision_time: Annotated[
         GoDuration,
-        doc(
+        go_duration_doc(
             "Maximum time for a requested node to register. After that time, the scale-up counts as failed, its node "
             "group is not scaled up until a backoff has elapsed, and the pending pods are considered for scale-up "
             "again.",
-            GO_DURATION_RULE,
-            GO_DURATION_BOUND,
         ),
     ] = "15m"
     pod_priority_threshold: Annotated[
@@ -467,12 +453,14 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         bounded(
             "How to choose the node group to scale up if the pending pods fit on new nodes of several groups, in "
             "order of precedence. Each expander chooses among the node groups that the previous expanders rank "
-            "equally. LeastWaste: least unused cpu and memory on the new nodes. Priority: highest priority in the "
-            "ConfigMap cluster-autoscaler-priority-expander. Random: a random node group. The following expanders "
-            "exist only in trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new nodes. Price: lowest "
-            "price per requested core, from the annotation trimtab.dev/price of the node groups. Grpc: the choice of "
-            "the expander server that is configured with the operator's flag --expander-grpc-address. Defaults to "
-            "LeastWaste.",
+            "equally. LeastWaste: least unused cpu and memory on the new nodes. Priority: highest priority in "
+            "the ConfigMap cluster-autoscaler-priority-expander. Random: a random node group. The following "
+            "expanders exist only in trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new "
+            "nodes. Price: lowest price per requested CPU core, where 8 GiB of requested memory count as one "
+            "core. The annotation trimtab.dev/price of a node group contains the price of one node per hour as a "
+            "decimal number, for example 0.192, in a currency that is the same for all node groups. Node groups "
+            "without this annotation are chosen only if none has it. Grpc: the choice of the expander server "
+            "that is configured with the operator's flag --expander-grpc-address. Defaults to LeastWaste.",
             limit=7,
             **SET,
         ),
@@ -518,6 +506,9 @@ class ClusterAutoscaler(Spec, frozen=True):
 
     There is one ClusterAutoscaler per cluster, named default. It scales node groups within their minimum and maximum
     sizes, which are set, for example, by MachineAutoscalers.
+
+    Setting the annotation trimtab.dev/try-again to a new value ends the backoff of all node groups, so that node groups
+    whose last scale-up failed can be scaled up again.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

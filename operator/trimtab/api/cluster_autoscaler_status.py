@@ -53,8 +53,8 @@ Doubt = Annotated[
 Adopted = Annotated[
     bool,
     doc(
-        "Whether the nodes were not requested by the autoscaler. Either another client increased the target size, "
-        "or the node group replaces a deleted machine."
+        "If true, the scale-up was not initiated by the autoscaler: another client increased the target size, or the "
+        "node group is replacing a deleted machine."
     ),
 ]
 
@@ -65,7 +65,11 @@ class Increase(Status, frozen=True):
     from_: Annotated[NaturalInt, doc("Target size of the node group before this request.")] = field(name="from")
     to: Annotated[NaturalInt, doc("Requested target size of the node group.")]
     since: Annotated[
-        datetime, doc("Time at which the nodes were requested or, if another client requested them, first observed.")
+        datetime,
+        doc(
+            "Time at which the nodes were requested. If another client requested them, the time at which the "
+            "autoscaler observed the increase."
+        ),
     ]
     deadline: Annotated[
         datetime,
@@ -82,7 +86,10 @@ class OpenScaleUp(Status, frozen=True):
     to: Annotated[NaturalInt, doc("Requested target size of the node group.")]
     since: Annotated[
         datetime,
-        doc("Time at which the first of the nodes was requested or, if another client requested it, first observed."),
+        doc(
+            "Time at which the scale-up started, which is when its first node was requested. If another client "
+            "requested the nodes, the time at which the autoscaler observed the increase."
+        ),
     ]
     deadline: Annotated[
         datetime,
@@ -171,8 +178,8 @@ class NodeGroupStatus(Status, frozen=True):
         tuple[Annotated[float, Meta(ge=0)], ...],
         bounded(
             "Boot times of the most recent scale-ups in seconds, oldest first. A boot time is the time from the "
-            "creation of a machine until its node became Ready. If a scale-up added several nodes, its longest boot "
-            "time is listed.",
+            "creation of a machine until its node became Ready. If a scale-up added several nodes, its longest "
+            "boot time is listed. The list is only informational: scaling decisions do not depend on it.",
             limit=MAX_BOOTS,
             **ATOMIC,
         ),
@@ -218,7 +225,10 @@ class KeptNode(Status, frozen=True):
     ] = ""
     message: Annotated[
         ShortText,
-        doc("Human-readable message that explains why the node is not removed, including the compared values."),
+        doc(
+            "Human-readable message that explains why the node is not removed, including the observed values and the "
+            "limits they were compared with."
+        ),
     ] = ""
     blocking_pod: Annotated[
         str,
@@ -360,7 +370,12 @@ class LastIteration(Status, frozen=True):
         doc("Total memory in the cluster in GiB, rounded down. spec.resourceLimits.memory applies to this value."),
     ] = 0
     pending_pods: Annotated[
-        NaturalInt, doc("Number of unschedulable pods, including those for which nodes are being added.")
+        NaturalInt,
+        doc(
+            "Number of pending pods, including pods for which nodes are being added and pods that fit on "
+            "existing or upcoming nodes. Pods that are terminating, have scheduling gates, or were not yet "
+            "reported as unschedulable by their scheduler are not counted."
+        ),
     ] = 0
     unneeded_nodes: Annotated[NaturalInt, doc("Number of unneeded nodes.")] = 0
     removing_nodes: Annotated[NaturalInt, doc("Number of nodes that are being removed.")] = 0
@@ -370,15 +385,16 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     """Observed status of the autoscaler. OpenShift's own operator writes none of these fields."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Idle, Scaling")] = ""
+    state: Annotated[str, state_meta("ClusterAutoscaler")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the autoscaler. Known types are Ready (the last iteration completed, and at least "
-            "one node group can be scaled up if there are any), Progressing (nodes are being added or removed), "
-            "Degraded (a problem prevents the autoscaler from fulfilling the spec), Conflicting (settings of a "
-            "DeschedulerPolicy and of scaleDown work against each other), Contended (another operator process runs "
-            "the same controllers) and PermissionsMissing (the service account lacks permissions that the autoscaler "
+            "Current conditions of the autoscaler. Known types are Ready (the spec is valid, the last iteration "
+            "completed, and at least one node group can be scaled up if there are any), Progressing (nodes are "
+            "being added or removed), Degraded (a problem prevents part of the spec from being fulfilled, for "
+            "example a node group is in backoff), Conflicting (settings of a DeschedulerPolicy and of scaleDown "
+            "work against each other), Contended (a second trimtab installation, not a standby replica, manages "
+            "the same objects) and PermissionsMissing (the service account lacks permissions that the autoscaler "
             "needs)."
         ),
     ] = ()
@@ -418,13 +434,13 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         tuple[NodeGroupStatus, ...], bounded("Status of each node group, sorted by id.", limit=MAX_GROUPS, **ATOMIC)
     ] = ()
     node_groups_omitted: Annotated[
-        NaturalInt, doc("Number of node groups that are omitted from nodeGroups to limit its size.")
+        NaturalInt, doc("Number of node groups that are not listed in status.nodeGroups, whose length is limited.")
     ] = 0
     unneeded: Annotated[
         tuple[UnneededNode, ...],
         bounded(
-            "Unneeded nodes, longest unneeded first. A node is unneeded if its utilization is low enough and its pods "
-            "can be evicted and fit on other nodes.",
+            "Unneeded nodes, longest unneeded first. A node is unneeded if its utilization is at or below "
+            "spec.scaleDown.utilizationThreshold, and its pods can be evicted and fit on other nodes.",
             limit=MAX_UNNEEDED,
             **ATOMIC,
         ),
@@ -432,15 +448,15 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     unneeded_omitted: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes that are omitted from unneeded to limit its size. The annotation "
+            "Number of nodes that are not listed in status.unneeded, whose length is limited. The annotation "
             "trimtab.dev/unneeded-since of these nodes contains the time at which they became unneeded."
         ),
     ] = 0
     held: Annotated[
         tuple[HeldNode, ...],
         bounded(
-            "Nodes whose removal is blocked only by pod annotations or PodDisruptionBudgets, longest blocked "
-            "first. Empty if spec.scaleDown.maxHold is not set.",
+            "Blocked: nodes whose removal is blocked only by pod annotations or PodDisruptionBudgets, longest "
+            "blocked first. Empty if spec.scaleDown.maxHold is not set.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -450,7 +466,7 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         bounded("Nodes that are being removed, sorted by name.", limit=MAX_REMOVING, **ATOMIC),
     ] = ()
     removing_omitted: Annotated[
-        NaturalInt, doc("Number of nodes that are omitted from removing to limit its size.")
+        NaturalInt, doc("Number of nodes that are not listed in status.removing, whose length is limited.")
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     replacements: Annotated[
@@ -471,7 +487,9 @@ class ClusterAutoscalerStatus(Status, frozen=True):
             **ATOMIC,
         ),
     ] = ()
-    kept_omitted: Annotated[NaturalInt, doc("Number of nodes that are omitted from kept to limit its size.")] = 0
+    kept_omitted: Annotated[
+        NaturalInt, doc("Number of nodes that are not listed in status.kept, whose length is limited.")
+    ] = 0
     kept_reasons: Annotated[
         tuple[ReasonCount, ...],
         bounded("Number of nodes that are not removed, by reason.", limit=MAX_REASONS, **list_map("reason")),
@@ -479,11 +497,15 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     pending: Annotated[
         tuple[PendingPods, ...],
         bounded(
-            "Pending pods for which the last iteration added no nodes, grouped by namespace, reason and message. The "
-            "list includes pods that fit on existing or upcoming nodes. Pods that no scale-up can make schedulable "
-            "are listed first, followed by the largest groups.",
+            "Pending pods for which the last iteration added no nodes, grouped by namespace, reason and message. "
+            "The list includes pods that fit on existing or upcoming nodes. It also includes pods that are not "
+            "counted in lastIteration.pendingPods: pods that are terminating, have scheduling gates, or were not "
+            "yet reported as unschedulable by their scheduler. Pods that no scale-up can make schedulable are "
+            "listed first, followed by the largest groups.",
             limit=MAX_PENDING,
             **ATOMIC,
         ),
     ] = ()
-    pending_omitted: Annotated[NaturalInt, doc("Number of pods that are omitted from pending to limit its size.")] = 0
+    pending_omitted: Annotated[
+        NaturalInt, doc("Number of pods that are not listed in status.pending, whose length is limited.")
+    ] = 0

@@ -9,7 +9,7 @@ entries. CEL cannot name an unknown entry of an object with properties, so the e
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args, get_type_hints
 
 from msgspec import Struct
@@ -24,15 +24,47 @@ from trimtab.api.node_pressure_policy import NodePressurePolicy
 from trimtab.api.placement_admission import PlacementAdmission
 from trimtab.api.scheduler_policy import SchedulerPolicy
 from trimtab.api.schema import Schema, class_description, structural_schema
+from trimtab.api.state import state_text
 from trimtab.api.strategies import Strategies, Strategy
 from trimtab.api.taint_manager import TaintManager
 
 
 def strategies_schema() -> Schema:
     """Return the schema of ``spec.strategies``: one property per strategy, with its rules."""
-    types, schema = strategy_types(), structural_schema(Strategies)
+    types, schema = strategy_types(), _with_descriptions(structural_schema(Strategies), _HIGH_NODE_UTILIZATION)
     strategies = {name: _strategy(types[name], inner) for name, inner in schema["properties"].items()}
     return _reject_unknown_keys({**schema, "minProperties": 1, "properties": strategies}, what="strategy")
+
+
+_HIGH_NODE_UTILIZATION: Final = {
+    f"HighNodeUtilization.params.nodeResourceUtilizationThresholds.{name}": text
+    for name, text in {
+        "targetThresholds": "Only for LowNodeUtilization; not allowed for HighNodeUtilization.",
+        "useDeviationThresholds": "Only for LowNodeUtilization; must not be true for HighNodeUtilization.",
+    }.items()
+}
+"""Descriptions of the fields of LowNodeUtilization's thresholds that HighNodeUtilization rejects."""
+
+
+def _with_descriptions(schema: Schema, texts: Mapping[str, str]) -> Schema:
+    """Return a schema with other descriptions of some fields.
+
+    A type that several fields share has one description. This function replaces it where the fields differ.
+
+    Args:
+        schema: the schema of an object.
+        texts: the descriptions by path, with dots between the names of nested properties.
+    """
+    for path, text in texts.items():
+        schema = _with_description(schema, path.split("."), text)
+    return schema
+
+
+def _with_description(schema: Schema, path: Sequence[str], text: str) -> Schema:
+    if not path:
+        return {**schema, "description": text}
+    properties = schema["properties"]
+    return {**schema, "properties": {**properties, path[0]: _with_description(properties[path[0]], path[1:], text)}}
 
 
 def _strategy(cls: type[Strategy], schema: Schema) -> Schema:
@@ -129,16 +161,13 @@ def _condition_column(type_: str, description: str) -> Column:
     return Column(type_, f'.status.conditions[?(@.type=="{type_}")].status', description=description)
 
 
-def _state(examples: str) -> Column:
-    """Return the column State, see :mod:`trimtab.api.state`."""
-    description = f"Summary of the conditions: {examples}, Degraded, Invalid, Conflict, or why the object is not ready."
-    return Column("State", ".status.state", description=description)
+def _state(kind: str) -> Column:
+    """Return the column State of a kind, see :mod:`trimtab.api.state`."""
+    return Column("State", ".status.state", description=state_text(kind))
 
 
 def _degraded() -> Column:
-    return _condition_column(
-        "Degraded", "Whether a problem prevents the object's spec from being fulfilled completely."
-    )
+    return _condition_column("Degraded", "Whether a problem prevents part of the spec from being fulfilled.")
 
 
 def _permissions() -> Column:
@@ -226,6 +255,24 @@ def _with_typo_rules(schema: Schema) -> Schema:
     return {**schema, "properties": {**schema["properties"], "spec": spec}}
 
 
+_AMOUNTS: Final = {
+    f"spec.resourceLimits.{resource}.{bound}": text.format(total)
+    for resource, total in {
+        "cores": "total number of CPU cores in the cluster",
+        "memory": "total memory in the cluster, in GiB (2^30 bytes)",
+    }.items()
+    for bound, text in {
+        "min": "Minimum {}. A node is not removed if the total would fall below this minimum.",
+        "max": "Maximum {}. A node is not added if the total would exceed this maximum.",
+    }.items()
+}
+"""Descriptions of ``min`` and ``max`` of both resources, which have one type but different units."""
+
+
+def _cluster_autoscaler(schema: Schema) -> Schema:
+    return _with_typo_rules(_with_descriptions(schema, _AMOUNTS))
+
+
 _OPENSHIFT: Final = "autoscaling.openshift.io"
 
 DEFINITIONS: Final[tuple[Definition, ...]] = (
@@ -236,7 +283,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=DeschedulerPolicy,
         columns=(
             Column("Mode", ".spec.mode", description="Simulate, Approve or Act."),
-            _state("Idle, CycleRunning, WaitingForApproval, OutsideWindows, Suspended"),
+            _state("DeschedulerPolicy"),
             Column(
                 "Planned",
                 ".status.lastRun.planned",
@@ -247,7 +294,8 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Evicted",
                 ".status.evicted",
                 type="integer",
-                description="Number of pods evicted since the policy was created.",
+                description="Number of pods evicted since the policy was created, including deleted terminated pods, "
+                "and without evictions that were still in progress when their cycle ended.",
             ),
             Column("Next", ".status.nextRun", description="Time at which the next cycle is due."),
             _condition_column("Ready", "Whether the policy is valid and its last cycle completed."),
@@ -282,12 +330,17 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 description="Simulated, Pending (waiting for approval), Acting, Completed, Expired or Interrupted.",
             ),
             Column("Actions", ".spec.plan.planned", type="integer", description="Number of planned evictions."),
-            Column("Evicted", ".status.evicted", type="integer", description="Number of pods that the run evicted."),
+            Column(
+                "Evicted",
+                ".status.evicted",
+                type="integer",
+                description="Number of pods that the run evicted or deleted.",
+            ),
             Column(
                 "Kept",
                 ".spec.plan.kept",
                 type="integer",
-                description="Number of pods and nodes that strategies considered but for which no eviction is planned.",
+                description="Number of pods and nodes that were considered, but for which no eviction was planned.",
             ),
             _age("Time since the run was created."),
         ),
@@ -311,7 +364,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("ca",),
         type=ClusterAutoscaler,
         columns=(
-            _state("Idle, Scaling"),
+            _state("ClusterAutoscaler"),
             Column(
                 "Nodes", ".status.lastIteration.nodes", type="integer", description="Number of nodes in the cluster."
             ),
@@ -319,7 +372,8 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Pending",
                 ".status.lastIteration.pendingPods",
                 type="integer",
-                description="Number of unschedulable pods.",
+                description="Number of pending pods, including pods that fit on existing or upcoming nodes. Pods that "
+                "their scheduler has not reported as unschedulable are not counted.",
             ),
             Column(
                 "Unneeded",
@@ -333,7 +387,11 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 type="integer",
                 description="Number of nodes that are being removed.",
             ),
-            _condition_column("Ready", "Whether the settings are valid and node groups can be scaled."),
+            _condition_column(
+                "Ready",
+                "Whether the spec is valid, the last iteration completed, and at least one node group can be scaled up "
+                "if there are any.",
+            ),
             _degraded(),
             Column(
                 "Max Nodes",
@@ -349,7 +407,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             ),
             _age(),
         ),
-        refine=_with_typo_rules,
+        refine=_cluster_autoscaler,
         group=_OPENSHIFT,
         version="v1",
     ),
@@ -359,12 +417,20 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("ma",),
         type=MachineAutoscaler,
         columns=(
-            Column("Ref Kind", ".spec.scaleTargetRef.kind", description="Kind of the scale target."),
-            Column("Ref Name", ".spec.scaleTargetRef.name", description="Name of the scale target."),
-            Column("Min", ".spec.minReplicas", type="integer", description="Minimum number of machines."),
-            Column("Max", ".spec.maxReplicas", type="integer", description="Maximum number of machines."),
-            _state("LimitsSet"),
-            _condition_column("Ready", "Whether the minimum and maximum size are set on the scale target."),
+            Column("Ref Kind", ".spec.scaleTargetRef.kind", description="Kind of the node group."),
+            Column("Ref Name", ".spec.scaleTargetRef.name", description="Name of the node group."),
+            Column(
+                "Min", ".spec.minReplicas", type="integer", description="Minimum number of nodes in the node group."
+            ),
+            Column(
+                "Max", ".spec.maxReplicas", type="integer", description="Maximum number of nodes in the node group."
+            ),
+            _state("MachineAutoscaler"),
+            _condition_column(
+                "Ready",
+                "Whether the node group exists, belongs to no other MachineAutoscaler, and has the annotations for the "
+                "minimum and maximum size.",
+            ),
             _permissions(),
             _age(),
         ),
@@ -379,7 +445,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=TaintManager,
         columns=(
             Column("Mode", ".spec.mode", description="Observe, EvictPods or TaintAndEvict."),
-            _state("Idle, EvictingPods, TaintingNodes"),
+            _state("TaintManager"),
             Column(
                 "Tainted",
                 ".status.counts.taintedNodes",
@@ -415,7 +481,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 ".spec.schedulerName",
                 description="The spec.schedulerName of the pods that the policy schedules.",
             ),
-            _state("Idle, Scheduling"),
+            _state("SchedulerPolicy"),
             Column(
                 "Active",
                 ".status.queue.active",
@@ -449,18 +515,22 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=PlacementAdmission,
         columns=(
             Column("Mode", ".spec.mode", description="Enforce or Warn."),
-            _state("Enforcing, WarningOnly"),
+            _state("PlacementAdmission"),
             Column(
                 "Mutated",
                 ".status.mutated",
                 type="integer",
-                description="Number of requests that the rules changed, or would change in mode Enforce.",
+                description="Number of requests that the rules have changed or, outside mode Enforce, would have "
+                "changed.",
             ),
-            Column("Refused", ".status.refused", type="integer", description="Number of requests that were refused."),
+            Column(
+                "Refused",
+                ".status.refused",
+                type="integer",
+                description="Number of requests that the rules have refused, which happens only in mode Enforce.",
+            ),
             _condition_column("Ready", "Whether the rules are valid and the webhooks are registered."),
-            _condition_column(
-                "Degraded", "Whether the rules are invalid or a replica of the operator reports a problem."
-            ),
+            _degraded(),
             _age(),
         ),
         by_default=False,
@@ -472,7 +542,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=NodePressurePolicy,
         columns=(
             Column("Mode", ".spec.mode", description="Simulate or Act."),
-            _state("Idle, EvictingPods"),
+            _state("NodePressurePolicy"),
             _condition_column("Ready", "Whether the policy is valid and its nodes are watched."),
             _degraded(),
             _permissions(),

@@ -38,7 +38,7 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, INTERVAL_RULE, Duration, duration_doc, parse_duration
 from trimtab.api.schedule import MAX_WINDOWS, Schedule, Window
 from trimtab.api.strategies import Strategies
 from trimtab.kube.frozen import FrozenMap
@@ -111,12 +111,16 @@ NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 class Protections(Spec, frozen=True):
     """Rules that protect pods from eviction.
 
-    The following pods are always protected: pods with a system-critical priority, pods without a controller that have
-    not failed, static and mirror pods, DaemonSet pods, pods of a PodGroup, and terminating pods. Pods with emptyDir or
-    hostPath volumes, pods in system namespaces, and failed pods without a controller are protected by default.
+    The following pods are always protected: pods with a system-critical priority, static and mirror pods, DaemonSet
+    pods, pods of a PodGroup, terminating pods, pods that are still Pending on their node less than 5 minutes after
+    their creation, and pods without a controller, except those in phase Failed. The
+    following pods are protected by default: pods with emptyDir or hostPath volumes, pods in system namespaces, and pods
+    in phase Failed without a controller.
 
-    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from priorityThreshold
-    and from all configurable protections except FailedBarePods. With any other value, the annotation protects the pod.
+    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from
+    PodsWithLocalStorage, SystemNamespaces, all protections in extra, noEvictionPolicy, minReplicas, minPodAge,
+    spec.priorityThreshold, the protection of pods that are Pending, and the protection of single replicas if
+    spec.singleReplica is Surge. With any other value, the annotation protects the pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -131,11 +135,11 @@ class Protections(Spec, frozen=True):
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
-            "Default protections to disable. PodsWithLocalStorage protects pods with emptyDir or hostPath "
-            "volumes, which lose the data in these volumes when they are evicted. SystemNamespaces protects pods "
-            "in system namespaces (kube-*, openshift and openshift-*). FailedBarePods protects failed pods "
-            "without a controller, which are not recreated after their deletion. Other default protections cannot "
-            "be disabled.",
+            "Default protections to disable. Only these three protections can be disabled. PodsWithLocalStorage "
+            "protects pods with emptyDir or hostPath volumes, which lose the data in these volumes when they are "
+            "evicted. SystemNamespaces protects pods in system namespaces (kube-*, openshift and openshift-*). "
+            "FailedBarePods protects pods in phase Failed without a controller, which are not recreated after "
+            "their deletion.",
             limit=3,
             **SET,
         ),
@@ -180,23 +184,21 @@ class Protections(Spec, frozen=True):
     ] = None
     min_pod_age: Annotated[
         Duration | None,
-        doc(
-            "Minimum age of pods that may be evicted, for example 10m. The age is measured from status.startTime. "
-            "If minPodAge is set, pods without a startTime are not evicted.",
-            DURATION_RULE,
+        duration_doc(
+            "Minimum age of pods that may be evicted. The age is measured from status.startTime. If minPodAge is "
+            "set, pods without a startTime are not evicted.",
         ),
     ] = None
 
     max_hold: Annotated[
         Duration | None,
-        doc(
-            "Maximum time for which an annotation can prevent the eviction of a workload's pods, for example 24h. "
-            'Applies to descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
+        duration_doc(
+            "Maximum time for which an annotation can prevent the eviction of a workload's pods. Applies to "
+            'descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
             "descheduler.alpha.kubernetes.io/prefer-no-eviction if noEvictionPolicy is Mandatory. The time is "
             "measured from when a strategy first selects a pod of the workload for eviction, and changing the "
             "annotation does not reset it. After this time, annotations no longer protect the workload's pods, "
             "but PodDisruptionBudgets still apply. If unset, annotations protect pods indefinitely.",
-            DURATION_RULE,
         ),
     ] = None
 
@@ -252,7 +254,11 @@ CrossNamespace = Literal["Deny", "Allow"]
 
 
 class Limits(Spec, frozen=True):
-    """Limits on the number of evictions by this policy. A limit that is unset and has no default does not apply."""
+    """Limits on the number of evictions by this policy. Deletions of terminated pods count as evictions.
+
+    A limit that is unset and has no default does not apply. If limits is omitted, only perMinute applies, with its
+    default of 30.
+    """
 
     per_cycle: Annotated[PositiveInt | None, doc("Maximum number of evictions per cycle.")] = None
     per_node: Annotated[PositiveInt | None, doc("Maximum number of pods evicted from each node per cycle.")] = None
@@ -284,29 +290,31 @@ class Limits(Spec, frozen=True):
 class Cooldown(Spec, frozen=True):
     """Settings that prevent a strategy from repeating ineffective evictions.
 
-    An eviction is ineffective if the replacement pod is scheduled to the same node, stays Pending, or is scheduled to a
-    node from which the same strategy would evict it again. During the cooldown that follows, the strategy does not
-    evict pods of the same workload, such as a Deployment or StatefulSet. The cooldown doubles with each consecutive
-    ineffective eviction. When the number of ineffective evictions reaches attempts, the strategy stops evicting pods of
-    the workload until the pod template or the policy's spec changes, or the policy's annotation trimtab.dev/try-again
-    is set to a new value. The affected workloads are listed in status.memory and in the condition Effective.
+    An eviction is ineffective in four cases: the replacement pod is scheduled to the same node (unless the strategy
+    only restarts pods), it stays Pending, it is scheduled to a node from which the same strategy would evict it again,
+    or another controller or a rolling restart took over the eviction but did not replace the pod.
+
+    During the cooldown that follows, the strategy does not evict pods of the same workload, such as a Deployment or
+    StatefulSet. The cooldown doubles with each consecutive ineffective eviction. When the number of ineffective
+    evictions reaches attempts, the strategy stops evicting pods of the workload until the pod template or the policy's
+    spec changes, or the policy's annotation trimtab.dev/try-again is set to a new value. The affected workloads are
+    listed in status.memory and in the condition Effective.
+
+    If cooldown is omitted, the defaults of its fields apply.
     """
 
     initial: Annotated[
         Duration,
-        doc(
-            "Duration of the cooldown after the first ineffective eviction. For example, an eviction is "
-            "ineffective if the replacement pod is scheduled to the same node.",
-            DURATION_RULE,
+        duration_doc(
+            "Duration of the cooldown after the first ineffective eviction of a workload's pods.",
             COOLDOWN_RULE,
         ),
     ] = "10m"
     maximum: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "Maximum duration of the cooldown. The cooldown doubles with each consecutive ineffective eviction "
             "until it reaches this value.",
-            DURATION_RULE,
             COOLDOWN_RULE,
         ),
     ] = "24h"
@@ -321,10 +329,9 @@ class Cooldown(Spec, frozen=True):
     ] = 3
     pending_deadline: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "Maximum time that a replacement pod may stay Pending. After this time, the eviction counts as "
             "ineffective.",
-            DURATION_RULE,
             COOLDOWN_RULE,
         ),
     ] = "5m"
@@ -390,18 +397,27 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "How plans are executed. Simulate only reports the plan and evicts no pods. Approve records the plan "
-            "in a DeschedulingRun. After a user has set spec.approved of the DeschedulingRun to true, the "
-            "evictions that are still valid are executed. Act executes the plan immediately."
+            "How plans are executed. Simulate: dry run. The plan is only reported in the status, in events and "
+            "in DeschedulingRuns, and no pods are evicted. Approve: the plan is recorded in a DeschedulingRun. "
+            "After a user has set spec.approved of the DeschedulingRun to true, the evictions that are still "
+            "valid are executed. Act: the plan is executed immediately. Defaults to Simulate, so that a new "
+            "policy evicts no pods."
         ),
     ] = "Simulate"
-    suspend: Annotated[bool, doc("Whether the policy is suspended. While it is suspended, no cycles start.")] = False
+    suspend: Annotated[
+        bool,
+        doc(
+            "Whether the policy is suspended. While it is suspended, no cycles start and no DeschedulingRuns are "
+            "executed. If a cycle is running when suspend is set to true, evictions in progress are completed, "
+            "and the remaining evictions are dropped. DeschedulingRuns in mode Approve that are pending or being "
+            "executed expire, as after every change of the spec."
+        ),
+    ] = False
     interval: Annotated[
         Duration | None,
-        doc(
-            "Time between the starts of consecutive cycles, for example 30s, 5m or 1h30m. Mutually exclusive with "
-            "schedule. Defaults to 5m if schedule is unset.",
-            DURATION_RULE,
+        duration_doc(
+            "Time between the starts of consecutive cycles. Mutually exclusive with schedule. Defaults to 5m if "
+            "schedule is unset.",
             INTERVAL_RULE,
         ),
     ] = None
@@ -414,8 +430,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             "Maintenance windows during which pods may be evicted. If unset, pods may be evicted at any time. In "
             "mode Act, cycles run only while a window is open. Evictions that have not been executed when the "
             "window closes are dropped, and a new plan is made in the next window. In mode Approve, plans are "
-            "made at any time, but an approved DeschedulingRun is executed only while a window is open and within "
-            "approvalDeadline after its approval.",
+            "made at any time, but an approved DeschedulingRun is executed only while a window is open and "
+            "within approvalDeadline after its approval. In mode Simulate, windows are ignored and cycles run at "
+            "any time.",
             least=1,
             limit=MAX_WINDOWS,
             **ATOMIC,
@@ -423,11 +440,10 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     ] = ()
     approval_deadline: Annotated[
         Duration,
-        doc(
-            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve, for example "
-            "30m. An approved DeschedulingRun must be completed within the same time after its approval. "
-            "Otherwise, it expires.",
-            DURATION_RULE,
+        duration_doc(
+            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve. An "
+            "approved DeschedulingRun must be completed within the same time after its approval. Otherwise, it "
+            "expires.",
             APPROVAL_RULE,
         ),
     ] = "1h"
@@ -461,12 +477,13 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     cross_namespace: Annotated[
         CrossNamespace,
         doc(
-            "Whether a pod may be evicted because of a pod in another namespace. Such an eviction satisfies the "
-            "other pod's anti-affinity, or it reduces the utilization of a node on which the other pod runs and "
-            "cannot be evicted, for example because it is in a system namespace. Deny prevents these evictions. "
-            "Allow permits them if the other pod has a higher priority, was placed by a scheduler, and is not "
-            "protected from eviction by its own spec, annotations or PodDisruptionBudgets. In both cases, no pod "
-            "is evicted because of a pod with a lower priority, even in the same namespace."
+            "Whether a pod may be evicted because of a pod in another namespace. There are two cases. The "
+            "eviction satisfies the anti-affinity of the other pod. Or it reduces the utilization of a node on "
+            "which the other pod runs and cannot be evicted, for example because it is in a system namespace. "
+            "Deny: such evictions are not permitted. Allow: such evictions are permitted if the other pod has a "
+            "higher priority and was placed by a scheduler. In addition, its own spec, annotations and "
+            "PodDisruptionBudgets must not protect the other pod from eviction. With both values, no pod is "
+            "evicted because of a pod with a lower priority, even in the same namespace."
         ),
     ] = "Deny"
     limits: Limits = Limits()
@@ -513,7 +530,12 @@ class DeschedulerPolicySpec(Spec, frozen=True):
 class DeschedulerPolicy(Spec, frozen=True):
     """DeschedulerPolicy defines which pods are evicted to be rescheduled, when they are evicted, and at which rate.
 
-    In the default mode Simulate, no pods are evicted. The policy reports its plan in its status and in events.
+    In the default mode Simulate, no pods are evicted. The policy reports its plan in its status, in events and in
+    DeschedulingRuns.
+
+    Setting the annotation trimtab.dev/run-now to a new value starts one cycle without waiting for the interval or
+    schedule. Windows, limits and suspend still apply. Setting the annotation trimtab.dev/try-again to a new value ends
+    all cooldowns, so that strategies that stopped evicting pods of a workload resume (see spec.cooldown).
     """
 
     spec: DeschedulerPolicySpec

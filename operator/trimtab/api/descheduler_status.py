@@ -115,7 +115,7 @@ class WatchedEviction(MovedOwner, frozen=True):
 
 
 class Setback(MovedOwner, frozen=True):
-    """A workload for which the evictions by a strategy were ineffective, and the resulting cooldown."""
+    """A workload that a strategy does not evict for now, because its evictions resolved no violation."""
 
     failures: Annotated[
         NaturalInt,
@@ -164,7 +164,7 @@ class Setback(MovedOwner, frozen=True):
 
 
 class HeldWorkload(Status, frozen=True):
-    """A workload with pods that a strategy selected for eviction although an annotation protects them."""
+    """A workload with pods that a strategy would evict if an annotation did not protect them."""
 
     namespace: Annotated[ObjectName, doc("Namespace of the workload.")]
     kind: Annotated[ObjectName, doc("Kind of the workload, for example Deployment or StatefulSet.")]
@@ -182,7 +182,7 @@ class HeldWorkload(Status, frozen=True):
 
 
 class EvictionMemory(Status, frozen=True):
-    """Recent evictions and whether they were effective."""
+    """The operator's record of recent evictions and of their effectiveness."""
 
     generation: Annotated[
         int,
@@ -223,8 +223,8 @@ class EvictionMemory(Status, frozen=True):
     held: Annotated[
         tuple[HeldWorkload, ...],
         bounded(
-            "Workloads with pods that a strategy selected for eviction although an annotation protects them. "
-            "Sorted by the time in since, oldest first. Empty if spec.protections.maxHold is unset.",
+            "Blocked: workloads with pods that a strategy selected for eviction although an annotation protects "
+            "them. Sorted by the time in since, oldest first. Empty if spec.protections.maxHold is unset.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -264,7 +264,9 @@ class LastRun(Status, frozen=True):
         0.0
     )
     planned: Annotated[NaturalInt, doc("Number of evictions that the cycle planned.")] = 0
-    evicted: Annotated[NaturalInt, doc("Number of pods that the cycle evicted.")] = 0
+    evicted: Annotated[
+        NaturalInt, doc("Number of pods that the cycle evicted, including terminated pods that it deleted.")
+    ] = 0
     started: Annotated[
         NaturalInt,
         doc(
@@ -275,7 +277,7 @@ class LastRun(Status, frozen=True):
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
     kept: Annotated[
         NaturalInt,
-        doc("Number of pods and nodes that strategies considered but for which no eviction was planned."),
+        doc("Number of pods and nodes that were considered, but for which no eviction was planned."),
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
@@ -298,18 +300,22 @@ class Count(Status, frozen=True):
             "Outcome for the pods. Planned means that the plan contains their evictions, which the cycle did not "
             "execute. Evicted means that the API server accepted the evictions. Started means that the evictions "
             "were still in progress when the cycle ended, because another controller or a rolling restart "
-            "completes them. Refused means that the evictions were refused or failed. Kept means that no "
-            "evictions were requested."
+            "completes them. Refused means that the evictions were refused or failed. Kept means that the pods "
+            "were considered, but no eviction was planned, or that a planned eviction was not requested, for "
+            "example because the window closed."
         ),
     ]
     count: Annotated[
         NaturalInt,
-        doc("Number of pods. If outcome is Kept, nodes that the strategy could not balance or drain are also counted."),
+        doc(
+            "Number of pods. If outcome is Kept, nodes that were considered, but for which no eviction was "
+            "planned, are also counted."
+        ),
     ]
 
 
 class KeptPod(Status, frozen=True):
-    """A pod that a strategy considered but does not evict, or a node that a strategy could not balance or drain."""
+    """A pod or node for which no eviction was planned, or a pod whose planned eviction was not executed."""
 
     strategy: Annotated[ObjectName, doc("Name of the strategy that considered the pod or node.")]
     reason: Annotated[
@@ -329,7 +335,11 @@ class KeptPod(Status, frozen=True):
         ),
     ] = ""
     message: Annotated[
-        ShortText, doc("Human-readable message that explains the reason, including the compared values.")
+        ShortText,
+        doc(
+            "Human-readable message that explains the reason, including the observed values and the limits they were "
+            "compared with."
+        ),
     ] = ""
 
 
@@ -356,7 +366,11 @@ class Eviction(Status, frozen=True):
         ),
     ] = ""
     message: Annotated[
-        ShortText, doc("Human-readable message that explains why the pod was evicted, including the compared values.")
+        ShortText,
+        doc(
+            "Human-readable message that explains why the pod was evicted, including the observed values and the "
+            "limits they were compared with."
+        ),
     ] = ""
     cause: Annotated[
         str,
@@ -372,22 +386,27 @@ class DeschedulerStatus(Status, frozen=True):
     """Most recently observed status of the DeschedulerPolicy."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Idle, CycleRunning, WaitingForApproval, OutsideWindows, Suspended")] = ""
+    state: Annotated[str, state_meta("DeschedulerPolicy")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the DeschedulerPolicy. Known types are Ready (the policy is valid and its last "
-            "cycle completed), Progressing (a cycle is evicting pods), Degraded (a problem prevents part of what "
-            "the spec requests), Effective (False if a strategy stopped evicting pods of a workload because "
-            "previous evictions were ineffective), Conflicting (the policy conflicts with scaleDown of the "
-            "ClusterAutoscaler), Contended (another operator process runs the same controllers) and "
-            "PermissionsMissing (the service account lacks permissions that the policy needs). Conflicting is set "
-            "only if a ClusterAutoscaler exists. Contended is set only after another operator process was "
-            "detected."
+            "Current conditions of the DeschedulerPolicy. Known types are Ready (the policy is valid and its "
+            "last cycle completed), Progressing (a cycle is evicting pods), Degraded (a problem prevents part of "
+            "the spec from being fulfilled, for example an eviction failed), Effective (False if a strategy "
+            "stopped evicting pods of a workload because previous evictions were ineffective), Conflicting (the "
+            "policy conflicts with scaleDown of the ClusterAutoscaler), Contended (a second trimtab "
+            "installation, not a standby replica, manages the same objects) and PermissionsMissing (the service "
+            "account lacks permissions that the policy needs). If policies conflict with each other, they are "
+            "not Ready. Conflicting is set only if a ClusterAutoscaler exists. Contended is set only after a "
+            "second installation was detected."
         ),
     ] = ()
     last_run: Annotated[
-        LastRun | None, doc("Summary of the last cycle, or of the current cycle while it evicts pods.")
+        LastRun | None,
+        doc(
+            "Summary of the last cycle, or of the current cycle while it evicts pods. The execution of an "
+            "approved DeschedulingRun is also a cycle."
+        ),
     ] = None
     next_run: Annotated[
         datetime | None,
@@ -403,8 +422,9 @@ class DeschedulerStatus(Status, frozen=True):
     evicted: Annotated[
         BigCount,
         doc(
-            "Number of pods that this policy has evicted since it was created. Evictions that were still in "
-            "progress when their cycle ended are not counted."
+            "Number of pods that this policy has evicted since it was created, including terminated pods that it "
+            "deleted. Evictions that were still in progress when their cycle ended are not counted, even if they "
+            "were completed later."
         ),
     ] = 0
     counts: Annotated[
@@ -418,23 +438,27 @@ class DeschedulerStatus(Status, frozen=True):
     kept: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods that strategies considered in the last cycle but that were not evicted, and nodes that "
-            "strategies could not balance or drain. The list may be truncated. The field counts includes the "
-            "omitted entries.",
+            "Pods and nodes that were considered in the last cycle but not evicted, with the reason. Pods whose "
+            "planned eviction was refused, failed or was not requested are listed first. The list may be truncated; "
+            "status.counts also includes the omitted entries.",
             limit=MAX_KEPT,
             **ATOMIC,
         ),
     ] = ()
     last_evictions: Annotated[
         tuple[Eviction, ...],
-        bounded("Most recently evicted pods, newest first.", limit=MAX_EVICTIONS, **ATOMIC),
+        bounded(
+            "Most recently evicted pods, including terminated pods that were deleted, newest first.",
+            limit=MAX_EVICTIONS,
+            **ATOMIC,
+        ),
     ] = ()
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     memory: Annotated[
         EvictionMemory,
         doc(
-            "Recent evictions and whether they were effective (see spec.cooldown). The operator stores this data "
-            "in the status, so that cooldowns and spec.protections.maxHold remain in effect after a restart of "
-            "the operator."
+            "The operator's record of recent evictions and of their effectiveness (see spec.cooldown). The "
+            "operator stores this record in the status, so that cooldowns and spec.protections.maxHold remain in "
+            "effect after a restart of the operator."
         ),
     ] = EvictionMemory()

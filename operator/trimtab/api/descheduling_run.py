@@ -65,8 +65,9 @@ class RunAction(Status, frozen=True, omit_defaults=True):
     how: Annotated[
         How,
         doc(
-            "How the pod is evicted. Evict uses the eviction API. Surge restarts the pod's Deployment with a "
-            "rolling update, so that the new pod is Ready before the old pod terminates."
+            "How the pod is evicted. Evict uses the eviction API. If the pod has already terminated, the "
+            "eviction API only deletes it. Surge restarts the pod's Deployment with a rolling update, so that "
+            "the new pod is Ready before the old pod terminates."
         ),
     ] = "Evict"
     cause: Annotated[
@@ -78,7 +79,11 @@ class RunAction(Status, frozen=True, omit_defaults=True):
         ),
     ] = ""
     message: Annotated[
-        ShortText, doc("Human-readable message that explains why the pod is evicted, including the compared values.")
+        ShortText,
+        doc(
+            "Human-readable message that explains why the pod is evicted, including the observed values and the "
+            "limits they were compared with."
+        ),
     ] = ""
 
 
@@ -87,7 +92,7 @@ class KeptCount(Status, frozen=True):
 
     strategy: Annotated[ObjectName, doc("Name of the strategy that considered the pods and nodes.")]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why no eviction is planned.")]
-    count: Annotated[NaturalInt, doc("Number of pods and nodes.")]
+    count: Annotated[NaturalInt, doc("Number of pods and nodes that were kept for this reason.")]
 
 
 class RunPlan(Status, frozen=True, omit_defaults=True):
@@ -118,7 +123,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     ]
     kept: Annotated[
         NaturalInt,
-        doc("Total number of pods and nodes that strategies considered but for which no eviction is planned."),
+        doc("Total number of pods and nodes that were considered, but for which no eviction was planned."),
     ]
     approve_until: Annotated[
         datetime | None,
@@ -136,14 +141,15 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     actions_omitted: Annotated[
         NaturalInt,
         doc(
-            "Number of planned evictions that are omitted from actions to limit its size. Approving the run does "
-            "not approve the omitted evictions."
+            "Number of planned evictions that are not listed in actions, whose length is limited. Approving the "
+            "run does not approve the omitted evictions."
         ),
     ] = 0
     kept_reasons: Annotated[
         tuple[KeptCount, ...],
         bounded(
-            "Number of pods and nodes for which no eviction is planned, by strategy and reason.",
+            "Number of pods and nodes that were considered, but for which no eviction was planned, by strategy "
+            "and reason.",
             limit=MAX_KEPT_REASONS,
             **ATOMIC,
         ),
@@ -151,14 +157,14 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     kept_pods: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods that strategies considered but that are not evicted, and nodes that strategies could not "
-            "balance or drain. The list may be truncated. The number of omitted entries is in keptOmitted.",
+            "Pods and nodes that were considered, but for which no eviction was planned. The list may be "
+            "truncated. The number of omitted entries is in keptOmitted.",
             limit=MAX_KEPT_PODS,
             **ATOMIC,
         ),
     ] = ()
     kept_omitted: Annotated[
-        NaturalInt, doc("Number of pods and nodes that are omitted from keptPods to limit its size.")
+        NaturalInt, doc("Number of pods and nodes that are not listed in keptPods, whose length is limited.")
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
@@ -195,7 +201,7 @@ class DeschedulingRunSpec(Spec, frozen=True):
         doc(
             "Whether the execution of the plan is approved. Only valid in mode Approve. Can be set to true while "
             "status.phase is Pending, and cannot be reverted. Each eviction is validated again before it is "
-            "executed."
+            "executed. To stop the execution, suspend the policy."
         ),
     ] = False
 
@@ -209,13 +215,13 @@ class RunOutcome(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the planned eviction. Evicted means that the API server accepted the eviction and that the "
-            "pod is terminating or deleted. Started means that the eviction was still in progress when the cycle "
-            "ended, because another controller or a rolling restart completes it. Refused means that the eviction "
-            "failed the final validation, or that the API server refused it, for example because of a "
-            "PodDisruptionBudget. Gone means that the pod no longer existed. Skipped means that no request was "
-            "sent, because the planned eviction was outdated or the cycle ended. Failed means that the request "
-            "failed for another reason."
+            "Result of the planned eviction. Evicted means that the API server accepted the eviction and that "
+            "the pod is terminating or deleted. Started means that the eviction was still in progress when the "
+            "execution of the run ended, because another controller or a rolling restart completes it. Refused "
+            "means that the eviction failed the final validation, or that the API server refused it, for example "
+            "because of a PodDisruptionBudget. Gone means that the pod no longer existed. Skipped means that no "
+            "request was sent, because the planned eviction was outdated or the execution of the run ended. "
+            "Failed means that the request failed for another reason."
         ),
     ]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains the result.")]
@@ -255,12 +261,14 @@ class DeschedulingRunStatus(Status, frozen=True):
     completed: Annotated[
         datetime | None, doc("Time at which the run ended. Unset in the phases Pending and Acting.")
     ] = None
-    evicted: Annotated[NaturalInt, doc("Number of pods that the run evicted.")] = 0
+    evicted: Annotated[
+        NaturalInt, doc("Number of pods that the run evicted, including terminated pods that it deleted.")
+    ] = 0
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of evictions that were still in progress when the cycle ended. Such an eviction is completed "
-            "by another controller or by a rolling restart of the pod's Deployment."
+            "Number of evictions that were still in progress when the execution of the run ended. Such an "
+            "eviction is completed by another controller or by a rolling restart of the pod's Deployment."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
@@ -270,11 +278,11 @@ class DeschedulingRunStatus(Status, frozen=True):
     repeats: Annotated[
         NaturalInt,
         doc(
-            "Number of later cycles that made the same plan or, in mode Approve, a subset of it. No separate "
-            "DeschedulingRuns are created for these cycles."
+            "Number of later cycles of the policy whose plan was the same or, in mode Approve, a subset. For such a "
+            "cycle, the operator increments this number instead of creating another DeschedulingRun."
         ),
     ] = 0
-    last_repeat: Annotated[datetime | None, doc("Time of the most recent cycle that is counted in repeats.")] = None
+    last_repeat: Annotated[datetime | None, doc("Start time of the most recent cycle that repeats counts.")] = None
     outcomes: Annotated[
         tuple[RunOutcome, ...],
         bounded(

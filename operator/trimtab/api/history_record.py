@@ -120,7 +120,9 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     node_group: Annotated[
         str,
         bounded(
-            "Node group whose size was changed or to which the node belongs, in the form namespace/name.", limit=512
+            "Node group that was resized or that the node belongs to, in the form namespace/name. If the node group "
+            "exists only at the external provider and not as an API object, the form is provider/name.",
+            limit=512,
         ),
     ] = ""
     from_size: Annotated[NaturalInt | None, doc("Target size of the node group before the action.")] = None

@@ -22,8 +22,9 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, bounded, doc
+from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, doc
 from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.state import state_meta
 
 KIND: Final = "MachineAutoscaler"
 API_VERSION: Final = "autoscaling.openshift.io/v1beta1"
@@ -71,7 +72,7 @@ class MachineAutoscalerSpec(Spec, frozen=True):
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.maxReplicas >= self.minReplicas",
-            message="must be at least minReplicas",
+            message="maxReplicas must be at least minReplicas",
             field_path=".maxReplicas",
         ),
     )
@@ -111,18 +112,10 @@ class TargetReference(Status, frozen=True):
 
 
 class MachineAutoscalerStatus(Status, frozen=True):
-    """Observed status of the MachineAutoscaler. OpenShift's own operator writes only lastTargetRef."""
+    """Observed status of the MachineAutoscaler. Only lastTargetRef is also part of OpenShift's MachineAutoscaler."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[
-        str,
-        bounded(
-            "One-word summary of the condition Ready, shown by kubectl get: LimitsSet, AboveMaximum, BelowMinimum, "
-            "Invalid, Conflict, or the reason of Ready if its status is False. Programs should read conditions "
-            "instead.",
-            limit=1024,
-        ),
-    ] = ""
+    state: Annotated[str, state_meta("MachineAutoscaler")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(

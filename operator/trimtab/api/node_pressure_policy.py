@@ -54,6 +54,7 @@ from trimtab.api.scalars import (
     LONGEST_INTERVAL,
     ZERO_RULE,
     Duration,
+    duration_doc,
     parse_duration,
 )
 from trimtab.api.state import state_meta
@@ -224,7 +225,7 @@ class MemoryStall(Spec, frozen=True):
     ] = "avg60"
     grace_period: Annotated[
         Duration,
-        doc("How long the threshold must be met before pods are evicted.", DURATION_RULE, ZERO_RULE),
+        duration_doc("How long the threshold must be met before pods are evicted.", ZERO_RULE),
     ] = "1m"
 
 
@@ -236,7 +237,7 @@ class FailedPodCleanup(Spec, frozen=True):
 
     after: Annotated[
         Duration,
-        doc("How long a pod that the kubelet evicted is kept before it is deleted.", DURATION_RULE, ZERO_RULE),
+        duration_doc("How long a pod that the kubelet evicted is kept before it is deleted.", ZERO_RULE),
     ] = "1h"
     keep_per_owner: Annotated[
         NaturalInt,
@@ -297,9 +298,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Whether the policy evicts pods. Simulate: the pods that would be evicted are reported in status and "
-            "events, and nothing is changed. Act: pods are evicted, and a condition and a taint are added to nodes "
-            "under pressure."
+            "Whether the policy evicts pods. Simulate: dry run. The pods that would be evicted are reported in "
+            "status and events, and nothing is changed. Act: pods are evicted, and nodes under pressure receive "
+            "a condition and, unless taintNodes is false, a taint. Defaults to Simulate, so that a new policy "
+            "evicts no pods."
         ),
     ] = SIMULATE
     node_selector: Annotated[
@@ -312,26 +314,31 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: 500Mi. A "
-            "percentage such as 10% refers to the capacity of the resource; 0% and 100% disable the threshold. A "
-            "threshold is met while the available amount is below it. Pods are then evicted immediately, with a grace "
-            "period of at most hardEvictionMaxPodGracePeriod.",
+            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: "
+            "500Mi. The signals are memory.available, allocatableMemory.available, nodefs.available, "
+            "nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, "
+            "containerfs.inodesFree and pid.available. A percentage such as 10% refers to the capacity of the "
+            "resource; 0% and 100% disable the threshold. A threshold is met while the available amount is below "
+            "it. Pods are then evicted immediately, with a grace period of at most "
+            "hardEvictionMaxPodGracePeriod. If unset, there are no hard thresholds; the defaults of the kubelet "
+            "do not apply.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_soft: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Soft eviction thresholds by signal, in the format of evictionHard. Pods are evicted after a threshold "
-            "has been met for the grace period in evictionSoftGracePeriod.",
+            "Soft eviction thresholds by signal, in the format of evictionHard. Pods are evicted after a "
+            "threshold has been met for the grace period in evictionSoftGracePeriod. If unset, memoryStall is "
+            "the only soft threshold.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_soft_grace_period: Annotated[
         Mapping[str, Duration],
         _signal_map(
-            "How long a soft threshold must be met before pods are evicted, by signal. Required for each signal in "
-            "evictionSoft.",
+            "How long a soft threshold must be met before pods are evicted, by signal. Each value is a duration "
+            "such as 30s, 5m or 1h30m, at most 168h. Required for each signal in evictionSoft.",
             Rule(rule=_IS_DURATION, message=DURATION_RULE.message),
             Rule(rule=_IS_AT_MOST_A_WEEK, message=GRACE_AT_MOST_A_WEEK),
         ),
@@ -339,9 +346,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_minimum_reclaim: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Minimum amount to reclaim by signal, as a quantity or as a percentage of the capacity. After a threshold "
-            "has been met for its grace period, it remains met until the available amount exceeds the threshold by at "
-            "least this amount. This prevents repeated evictions while a signal is close to its threshold.",
+            "Minimum amount to reclaim by signal, as a quantity such as 500Mi or as a percentage of the capacity "
+            "such as 5%. After a threshold has been met for its grace period, it remains met until the available "
+            "amount exceeds the threshold by at least this amount. This prevents repeated evictions while a "
+            "signal is close to its threshold.",
             Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
         ),
     ] = field(default_factory=dict)
@@ -361,29 +369,26 @@ class NodePressurePolicySpec(Spec, frozen=True):
     ] = 1
     eviction_pressure_transition_period: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "How long a pressure condition, for example MemoryPressure, and its taint remain on a node after none of "
             "the thresholds for this condition is met any longer.",
-            DURATION_RULE,
             ZERO_RULE,
         ),
     ] = "5m"
     monitoring_interval: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "Interval at which the signals of each node are read. Kubelets update the signals about every 10s.",
-            DURATION_RULE,
             INTERVAL_RULE,
         ),
     ] = "10s"
     eviction_forecast: Annotated[
         Duration | None,
-        doc(
+        duration_doc(
             "Period for which signals are forecast. If a soft threshold is met and its signal is predicted to reach "
             "the hard threshold within this period, pods are evicted before the grace period of the soft threshold "
             "has elapsed. The hard threshold is taken from evictionHard or, if the signal is not set there, from "
             "kubeletEvictionHard. If unset, forecasts do not cause evictions and are only shown by trimtab plan.",
-            DURATION_RULE,
             COOLDOWN_RULE,
         ),
     ] = None
@@ -391,9 +396,12 @@ class NodePressurePolicySpec(Spec, frozen=True):
     kubelet_eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "The evictionHard setting of the kubelets on the nodes that this policy selects. It is used for "
-            "evictionForecast and for the condition Conflicting, which is True if a kubelet evicts pods at the same "
-            "threshold as this policy or earlier. Defaults to the kubelet's defaults.",
+            "Hard eviction thresholds that the kubelets of the selected nodes already have, in the format of "
+            "evictionHard. This field does not configure the kubelets. It is used for evictionForecast and for "
+            "the condition Conflicting, which is True if a kubelet evicts pods at the same threshold as this "
+            "policy or earlier. If unset, the kubelet's defaults on Linux are assumed: memory.available 100Mi, "
+            "nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15% and imagefs.inodesFree 5%. If "
+            "set, the list replaces all of these defaults.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
@@ -415,11 +423,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     ] = True
     delete_after: Annotated[
         Duration | None,
-        doc(
+        duration_doc(
             "How long the API server may refuse the eviction of a pod, for example because of its "
             "PodDisruptionBudget, before the pod is deleted instead. Pods are deleted only while a hard threshold is "
             "met. If unset, running pods are never deleted.",
-            DURATION_RULE,
             ZERO_RULE,
         ),
     ] = None
@@ -464,11 +471,18 @@ class SignalStatus(Status, frozen=True):
     available: Annotated[
         BigCount,
         doc(
-            "Current value of the signal: the number of available bytes, inodes or PIDs. For memory.psi.full, the "
-            "share of stalled time in units of 0.01%."
+            "Current value of the signal. For memory.psi.full, this is the time in which all tasks were stalled, "
+            "in hundredths of a percent; 1250 means 12.5%. For all other signals, this is the available number "
+            "of bytes, inodes or PIDs."
         ),
     ] = 0
-    threshold: Annotated[BigCount, doc("Threshold that is met, in the same unit as available.")] = 0
+    threshold: Annotated[
+        BigCount,
+        doc(
+            "Value of the threshold that is met, in the unit of the field available. For memory.psi.full, the unit is "
+            "hundredths of a percent."
+        ),
+    ] = 0
     hard: Annotated[
         bool,
         doc(
@@ -486,8 +500,9 @@ class NodePressureStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[PressureCondition, ...],
         bounded(
-            "Pressure conditions of the node that this policy has determined, for example MemoryPressure. In mode "
-            "Act, the node has conditions of these types with the prefix pressure.trimtab.dev/.",
+            "Types of the pressure conditions that this policy has detected on the node, for example MemoryPressure. "
+            "In mode Act, the Node's status contains them with the prefix pressure.trimtab.dev/, for example "
+            "pressure.trimtab.dev/MemoryPressure.",
             limit=3,
             **ATOMIC,
         ),
@@ -514,7 +529,7 @@ class NodePressureStatus(Status, frozen=True):
 
 
 class UnreadNode(Status, frozen=True):
-    """A node for which some or all signals are unknown."""
+    """A node for which some or all of the signals that the policy needs are unknown."""
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     reason: Annotated[
@@ -569,16 +584,17 @@ class NodePressurePolicyStatus(Status, frozen=True):
     """Observed status of the NodePressurePolicy: conditions, nodes under pressure, and nodes with unknown signals."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Idle, EvictingPods")] = ""
+    state: Annotated[str, state_meta("NodePressurePolicy")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the NodePressurePolicy. Known types are Ready (the policy is valid and its nodes "
-            "are watched), Progressing (pods are being evicted), Degraded (signals of nodes are unknown, evictions "
-            "are refused, or nodes cannot be updated), Conflicting (another policy handles some of the selected "
-            "nodes, or a kubelet evicts pods at the same threshold or earlier), Contended (another operator process "
-            "runs the same controllers) and PermissionsMissing (the service account lacks permissions that the policy "
-            "needs)."
+            "Current conditions of the NodePressurePolicy. Known types are Ready (the policy is valid and its "
+            "nodes are watched), Progressing (pods are being evicted), Degraded (a problem prevents part of the "
+            "spec from being fulfilled, for example signals of nodes are unknown, evictions are refused, or "
+            "nodes cannot be updated), Conflicting (another policy handles some of the selected nodes, or a "
+            "kubelet evicts pods at the same threshold or earlier), Contended (a second trimtab installation, "
+            "not a standby replica, manages the same objects) and PermissionsMissing (the service account lacks "
+            "permissions that the policy needs)."
         ),
     ] = ()
     counts: Annotated[
@@ -592,12 +608,14 @@ class NodePressurePolicyStatus(Status, frozen=True):
         tuple[NodePressureStatus, ...], bounded("Nodes under pressure, sorted by name.", limit=MAX_NODES, **ATOMIC)
     ] = ()
     nodes_omitted: Annotated[
-        NaturalInt, doc("Number of nodes under pressure that are omitted from nodes to limit its size.")
+        NaturalInt, doc("Number of nodes under pressure that are not listed in status.nodes, whose length is limited.")
     ] = 0
     unread: Annotated[
         tuple[UnreadNode, ...],
         bounded(
-            "Nodes for which some or all signals are unknown, sorted by name. Nodes that are counted in "
+            "Nodes whose signals could be read neither from the kubelet nor from metrics.k8s.io for at least "
+            "three monitoring intervals (at least 30s), and nodes whose kubelet does not report a usable value "
+            "of a signal for which the policy has a threshold. Sorted by name. Nodes that are counted in "
             "counts.fromMetrics are not listed.",
             limit=MAX_UNREAD,
             **ATOMIC,
@@ -605,13 +623,17 @@ class NodePressurePolicyStatus(Status, frozen=True):
     ] = ()
     unread_omitted: Annotated[
         NaturalInt,
-        doc("Number of nodes with unknown signals that are omitted from unread to limit its size."),
+        doc("Number of nodes with unknown signals that are not listed in status.unread, whose length is limited."),
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
 
 
 class NodePressurePolicy(Spec, frozen=True):
-    """Evicts pods from nodes that run low on memory, disk space, inodes or PIDs, before the kubelet does."""
+    """Evicts pods from nodes that run low on memory, disk space, inodes or PIDs, before the kubelet does.
+
+    Requires the node-pressure controller, which is enabled with the Helm value controllers.pressure.enabled (default
+    false).
+    """
 
     spec: NodePressurePolicySpec
     metadata: ObjectMeta = ObjectMeta()

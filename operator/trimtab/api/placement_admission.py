@@ -159,8 +159,8 @@ class ProtectedTaint(Spec, frozen=True):
 class PodNodeConstraints(Spec, frozen=True):
     """Restricts which users may select the node of a pod.
 
-    Users who may create pods/binding in the namespace are not restricted. The rule applies to pods when they are
-    created, and to the pod templates of workloads when they are created or updated.
+    Users who have RBAC permission to create the subresource pods/binding in the namespace are not restricted. The rule
+    applies to pods when they are created, and to the pod templates of workloads when they are created or updated.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -175,8 +175,8 @@ class PodNodeConstraints(Spec, frozen=True):
     node_selector_label_blacklist: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of node labels that pods must not use in spec.nodeSelector. spec.nodeName is restricted even if the "
-            "list is empty.",
+            "Keys of node labels that pods must not use in spec.nodeSelector. spec.nodeName is restricted even "
+            "if the list is empty.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -354,7 +354,11 @@ class PodTolerationRestriction(Spec, frozen=True):
         tuple[PodToleration, ...],
         bounded(
             "Tolerations that pods may have in namespaces without the annotation "
-            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. If empty, all tolerations are permitted.",
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. A toleration of a pod is permitted if an entry "
+            "covers it. The keys must be equal, unless the entry has no key and operator Exists. The effects "
+            "must be equal, unless the entry has no effect. The values must be equal, unless the entry has "
+            "operator Exists. If the entry sets tolerationSeconds, the toleration must set the same or a smaller "
+            "number. If the list is empty, all tolerations are permitted.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -456,14 +460,18 @@ class DedicatedNodes(Spec, frozen=True):
     """Reserves nodes for groups and namespaces.
 
     Pods of a pool get a toleration of its taint and a required node affinity for its label. Other pods that tolerate
-    the taint are refused. DaemonSets may tolerate it if their user may create pods/binding in the namespace. Other pods
-    may set spec.nodeName, which bypasses the taint, only if their user may create pods/binding.
+    the taint are refused. DaemonSets may tolerate it if their user has RBAC permission to create the subresource
+    pods/binding in the namespace. Other pods may set spec.nodeName, which bypasses the taint, only if their user has
+    this permission.
     """
 
     pools: Annotated[
         tuple[DedicatedPool, ...],
         bounded(
-            "Pools of reserved nodes. Their names and taints must be unique.",
+            "Pools of reserved nodes. Their names and taints must be unique. If a pod belongs to several pools, "
+            "it runs on the nodes of the pool whose label it requires, otherwise of the pool whose taint it "
+            "tolerates by key, otherwise of the pool that lists its namespace, and otherwise of the first pool "
+            "in the list.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_POOL_PER_TAINT),
@@ -523,8 +531,8 @@ class HardwareClass(Spec, frozen=True):
         bool,
         doc(
             "Whether to refuse pods that do not use the hardware but tolerate the taint or bypass it with "
-            "spec.nodeName. DaemonSets that tolerate the taint and pods that set spec.nodeName are admitted if the "
-            "user may create pods/binding in the namespace."
+            "spec.nodeName. DaemonSets that tolerate the taint and pods that set spec.nodeName are admitted if "
+            "the user has RBAC permission to create the subresource pods/binding in the namespace."
         ),
     ] = False
 
@@ -550,9 +558,11 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     mode: Annotated[
         Literal["Enforce", "Warn"],
         doc(
-            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. Warn: "
-            "no requests are changed or refused. Instead, clients receive warnings, and status.counts contains the "
-            "results that mode Enforce would have. In mode Warn, the failure policy of all rules is Ignore."
+            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. "
+            "Warn: dry run. No requests are changed or refused. Instead, clients receive warnings, and "
+            "status.counts contains the results that mode Enforce would have. In mode Warn, the failure policy "
+            "of all rules is Ignore. Defaults to Enforce, so that the rules apply as soon as the "
+            "PlacementAdmission is created."
         ),
     ] = "Enforce"
     exempt_namespaces: Annotated[
@@ -567,18 +577,22 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     pod_node_constraints: Annotated[
         PodNodeConstraints | None,
         doc(
-            "Refuses pods and pod templates that set spec.nodeName or select nodes by a blacklisted label, unless the "
-            "user may create pods/binding in the namespace. Equivalent to OpenShift's admission plugin "
-            "PodNodeConstraints."
+            "Refuses pods and pod templates that set spec.nodeName or select nodes by a blacklisted label, "
+            "unless the user has RBAC permission to create the subresource pods/binding in the namespace. "
+            "Applies to Pods, PodTemplates, ReplicationControllers, Deployments, ReplicaSets, StatefulSets, "
+            "DeploymentConfigs, Jobs and CronJobs, and with the additional check DaemonSets also to DaemonSets. "
+            "Equivalent to OpenShift's admission plugin PodNodeConstraints."
         ),
     ] = None
     pod_node_selector: Annotated[
         PodNodeSelector | None,
         doc(
-            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts with "
-            "it. The node selector of a namespace is specified by the annotation "
-            "scheduler.alpha.kubernetes.io/node-selector or openshift.io/node-selector of the namespace. Defaults to "
-            "clusterDefaultNodeSelector."
+            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts "
+            "with it. The node selector of a namespace is the value of its annotation "
+            "scheduler.alpha.kubernetes.io/node-selector. If the namespace does not have this annotation, its "
+            "annotation openshift.io/node-selector is used. If it has neither annotation, "
+            "clusterDefaultNodeSelector is used. An empty annotation means that the namespace has no node "
+            "selector."
         ),
     ] = None
     default_toleration_seconds: Annotated[
@@ -606,16 +620,17 @@ class PlacementAdmissionSpec(Spec, frozen=True):
         DedicatedNodes | None,
         doc(
             "Reserves nodes for the pods of user groups and namespaces. These pods receive a toleration and a "
-            "required node affinity for the reserved nodes. Other pods that tolerate the taint of the reserved nodes "
-            "are refused. DaemonSets may tolerate the taint, and pods may set spec.nodeName, if the user may create "
-            "pods/binding in the namespace."
+            "required node affinity for the reserved nodes. Other pods that tolerate the taint of the reserved "
+            "nodes are refused. DaemonSets may tolerate the taint, and pods may set spec.nodeName, if the user "
+            "has RBAC permission to create the subresource pods/binding in the namespace."
         ),
     ] = None
     special_hardware: Annotated[
         SpecialHardware | None,
         doc(
-            "Adds tolerations to pods that use special hardware, for example GPUs, so that they can run on tainted "
-            "nodes that have the hardware. The taint keeps other pods off these nodes."
+            "Adds tolerations to pods that use special hardware, for example GPUs, so that they can run on "
+            "tainted nodes that have the hardware. The taint keeps pods that do not tolerate it off these nodes. "
+            "If a class is exclusive, pods that do not use its hardware but tolerate its taint are refused."
         ),
     ] = None
 
@@ -627,10 +642,10 @@ class RuleCount(Status, frozen=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the rule. Mutated: the rule changed the object, or would change it in mode Enforce. Allowed: "
-            "the rule admitted the final object. Refused: the rule refused the request. Warned: the rule would refuse "
-            "the request in mode Enforce. A request that is changed and admitted is counted both as Mutated and as "
-            "Allowed."
+            "Result of the rule. Mutated: the rule changed the object or, outside mode Enforce, would have changed "
+            "it. Allowed: the rule admitted the final object. Refused: the rule refused the request. Warned: the rule "
+            "would have refused the request in mode Enforce. A request that is changed and admitted is counted both "
+            "as Mutated and as Allowed."
         ),
     ]
     count: Annotated[
@@ -681,24 +696,31 @@ class PlacementAdmissionStatus(Status, frozen=True):
     """Observed status of the PlacementAdmission: conditions, numbers of requests, and replicas."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Enforcing, WarningOnly")] = ""
+    state: Annotated[str, state_meta("PlacementAdmission")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
             "Current conditions of the PlacementAdmission. Known types are Ready (the rules are valid and the "
-            "webhooks are registered), Degraded (the rules are invalid, or a replica reports a problem) and "
-            "PermissionsMissing (the service account lacks permissions that the PlacementAdmission needs)."
+            "webhooks are registered), Degraded (a problem prevents part of the spec from being fulfilled, for "
+            "example a replica cannot apply the rules) and PermissionsMissing (the service account lacks "
+            "permissions that the PlacementAdmission needs). If the rules are invalid, Ready is False, Degraded "
+            "is True, and the last valid rules remain in effect."
         ),
     ] = ()
     mutated: Annotated[
         BigCount,
         doc(
-            "Number of requests that the rules changed, or would change in mode Enforce, since the PlacementAdmission "
-            "was created."
+            "Number of requests that the rules have changed since the PlacementAdmission was created or, outside mode "
+            "Enforce, would have changed."
         ),
     ] = 0
     refused: Annotated[
-        BigCount, doc("Number of requests that the rules refused since the PlacementAdmission was created.")
+        BigCount,
+        doc(
+            "Number of requests that the rules have refused since the PlacementAdmission was created. Requests are "
+            "refused only in mode Enforce. In mode Warn, requests that would have been refused are counted in the "
+            "entries of status.counts with the result Warned."
+        ),
     ] = 0
     counts: Annotated[
         tuple[RuleCount, ...],
@@ -706,7 +728,9 @@ class PlacementAdmissionStatus(Status, frozen=True):
     ] = ()
     recent_refusals: Annotated[
         tuple[RecentRefusal, ...],
-        bounded("Most recent requests that the rules refused, latest first.", limit=MAX_REFUSALS, **ATOMIC),
+        bounded(
+            "Most recent requests that the rules refused in mode Enforce, latest first.", limit=MAX_REFUSALS, **ATOMIC
+        ),
     ] = ()
     replicas: Annotated[
         tuple[ReplicaStatus, ...],
@@ -723,6 +747,8 @@ class PlacementAdmission(Spec, frozen=True):
 
     Placement admission uses admission webhooks. There is one PlacementAdmission per cluster, named default. Without a
     PlacementAdmission, no rules are applied.
+
+    Requires the admission webhooks, which are enabled with the Helm value admission.enabled (default false).
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 
-from trimtab.api.base import Rule
+from trimtab.api.base import Rule, doc
 from trimtab.kube.clock import calendar_time
 
 SHORTEST_INTERVAL: Final = 5
@@ -53,6 +53,29 @@ APPROVAL_RULE: Final = range_rule(SHORTEST_APPROVAL, f"{SHORTEST_APPROVAL // 60}
 WINDOW_RULE: Final = range_rule(SHORTEST_WINDOW, f"{SHORTEST_WINDOW // 60}m")
 ZERO_RULE: Final = range_rule(0, "0s")
 COOLDOWN_RULE: Final = range_rule(SHORTEST_COOLDOWN, f"{SHORTEST_COOLDOWN}s")
+
+
+def duration_doc(text: str, *ranges: Rule) -> Meta:
+    """Return the schema metadata of a :data:`Duration`: its description, and its CEL rules.
+
+    Args:
+        text: the description. A sentence about the format and the range is appended.
+        ranges: the rules for the range, such as :data:`INTERVAL_RULE`.
+    """
+    return doc(f"{text} {duration_format(*ranges)}.", DURATION_RULE, *ranges)
+
+
+def go_duration_doc(text: str) -> Meta:
+    """Return the schema metadata of a :data:`GoDuration`, see :func:`duration_doc`."""
+    return doc(f"{text} {duration_format(GO_DURATION_BOUND)}.", GO_DURATION_RULE, GO_DURATION_BOUND)
+
+
+def duration_format(*ranges: Rule) -> str:
+    """Describe the format and the range of a duration: ``Duration such as 30s, 5m or 1h30m, between 5s and 168h``."""
+    return ", ".join([DURATION_FORMAT, *(each.message.removeprefix("must be ") for each in ranges)])
+
+
+DURATION_FORMAT: Final = "Duration such as 30s, 5m or 1h30m"
 
 TIME_ZONE_HELP: Final = "a name of the IANA time zone database, e.g. UTC or Europe/Berlin"
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64)]

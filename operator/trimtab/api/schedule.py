@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from trimtab.api.base import Spec, doc
 from trimtab.api.cron import CRON_RULE, Cron, next_due
-from trimtab.api.scalars import DURATION_RULE, TIME_ZONE_RULE, WINDOW_RULE, Duration, TimeZone, parse_duration
+from trimtab.api.scalars import TIME_ZONE_RULE, WINDOW_RULE, Duration, TimeZone, duration_doc, parse_duration
 
 
 class Schedule(Spec, frozen=True):
@@ -53,10 +53,9 @@ class Window(Spec, frozen=True):
     ]
     duration: Annotated[
         Duration,
-        doc(
-            "How long the window remains open, for example 4h. Changes between standard time and daylight saving time "
+        duration_doc(
+            "How long the window remains open. Changes between standard time and daylight saving time "
             "do not affect the duration.",
-            DURATION_RULE,
             WINDOW_RULE,
         ),
     ]

@@ -152,8 +152,8 @@ class Extender(Spec, frozen=True):
     http_timeout: Annotated[
         GoDuration,
         doc(
-            "Timeout of each request, at most 60s. If a filter request times out, the scheduling attempt fails unless "
-            "ignorable is true.",
+            "Timeout of each request. If a filter request times out, the scheduling attempt fails unless ignorable is "
+            "true. Duration such as 500ms, 5s or 1m, longer than 0 and at most 60s.",
             GO_DURATION_RULE,
             Rule(
                 rule="!self.matches('^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || "

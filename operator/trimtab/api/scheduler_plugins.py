@@ -163,7 +163,10 @@ class NodeRequirement(Spec, frozen=True):
     key: Annotated[LabelKey, doc("Key of the node label that the requirement applies to.")]
     operator: Annotated[
         Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
-        doc("How the value of the label is compared with values. Gt and Lt compare integers."),
+        doc(
+            "Relationship of the label to the values. Valid operators are In, NotIn, Exists, DoesNotExist, Gt and Lt. "
+            "Gt and Lt compare the value of the label with a single integer."
+        ),
     ]
     values: Annotated[
         tuple[LabelValue, ...],
@@ -190,8 +193,8 @@ class NodeFieldRequirement(Spec, frozen=True):
     operator: Annotated[
         Literal["In", "NotIn"],
         doc(
-            "How the name of the node is compared with values. In: the node must have this name. NotIn: the node must "
-            "not have this name."
+            "Relationship of the node's name to the name in values. In: the names must be equal. NotIn: the names must "
+            "differ."
         ),
     ]
     values: Annotated[

@@ -208,7 +208,10 @@ class PredicateArgument(Spec, frozen=True):
     ] = None
     labels_presence: Annotated[
         LabelsPresence | None,
-        doc("Requires that nodes have all of the given labels, or none of them, depending on presence."),
+        doc(
+            "Requires that nodes have all of the given labels if presence is true, or none of them if presence is "
+            "false."
+        ),
     ] = None
 
 
@@ -289,7 +292,8 @@ class PriorityArgument(Spec, frozen=True):
         ServiceAntiAffinity | None, doc("Spreads the pods of a Service across the values of a node label.")
     ] = None
     label_preference: Annotated[
-        LabelPreference | None, doc("Prefers nodes with a label, or nodes without it, depending on presence.")
+        LabelPreference | None,
+        doc("Prefers nodes that have a label if presence is true, or nodes that do not have it if presence is false."),
     ] = None
     requested_to_capacity_ratio_arguments: Annotated[
         RequestedToCapacityRatioArguments | None,
@@ -443,7 +447,9 @@ class Profile(Spec, frozen=True):
     scores: Annotated[
         tuple[PluginScore, ...],
         bounded(
-            "Weights of score plugins. Plugins that are not listed keep their default weight.",
+            "Weights of score plugins. Plugins that are not listed keep their default weight: 3 for "
+            "TaintToleration, 2 for InterPodAffinity, NodeAffinity and PodTopologySpread, and 1 for "
+            "ImageLocality, NodeResourcesBalancedAllocation and NodeResourcesFit.",
             limit=MAX_RULES,
             **list_map("name"),
         ),
@@ -630,15 +636,16 @@ class SchedulerPolicyStatus(Status, frozen=True):
     """Observed status of the SchedulerPolicy: conditions, the queue, and why pods are unschedulable."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Idle, Scheduling")] = ""
+    state: Annotated[str, state_meta("SchedulerPolicy")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the SchedulerPolicy. Known types are Ready (the policy is valid and its pods are "
-            "scheduled), Progressing (pods are waiting to be scheduled or retried), Degraded (a problem prevents "
-            "scheduling), Conflicting (another SchedulerPolicy has the same schedulerName, and the oldest one is "
-            "used), Contended (another operator process runs the same controllers) and PermissionsMissing (the "
-            "service account lacks permissions that the policy needs)."
+            "Current conditions of the SchedulerPolicy. Known types are Ready (the policy is valid and its pods "
+            "are scheduled), Progressing (pods are waiting to be scheduled or retried), Degraded (a problem "
+            "prevents part of the spec from being fulfilled, for example the API server cannot be reached), "
+            "Conflicting (another SchedulerPolicy has the same schedulerName, and the oldest one is used), "
+            "Contended (a second trimtab installation, not a standby replica, manages the same objects) and "
+            "PermissionsMissing (the service account lacks permissions that the policy needs)."
         ),
     ] = ()
     queue: Annotated[QueueCounts, doc("Number of pending pods, by their state in the scheduling queue.")] = (
@@ -663,6 +670,9 @@ class SchedulerPolicy(Spec, frozen=True):
 
     There is one SchedulerPolicy per scheduler name. Pods whose spec.schedulerName matches no SchedulerPolicy are left
     to other schedulers.
+
+    Requires the scheduler of trimtab, which is enabled with the Helm value controllers.scheduler.enabled (default
+    false).
     """
 
     metadata: ObjectMeta = ObjectMeta()

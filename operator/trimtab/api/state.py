@@ -39,13 +39,38 @@ _SUMMARIES: Final = {
 S = TypeVar("S")
 
 
-def state_meta(examples: str) -> Any:
-    """Return the schema metadata of a status's ``state``."""
-    text = (
-        f"One-word summary of the conditions, shown by kubectl get: Invalid, Conflict, Degraded, {examples}, or "
-        "the reason of the condition Ready if its status is False. Programs should read conditions instead."
+_VALUES: Final = {
+    "ClusterAutoscaler": "Idle, Scaling, Degraded or Invalid",
+    "DeschedulerPolicy": "Idle, CycleRunning, WaitingForApproval, OutsideWindows, Suspended, Degraded, Invalid or "
+    "Conflict",
+    "MachineAutoscaler": "LimitsSet, AboveMaximum, BelowMinimum, Invalid or Conflict",
+    "NodePressurePolicy": "Idle, EvictingPods, Degraded or Invalid",
+    "PlacementAdmission": "Enforcing, WarningOnly, Degraded or Invalid",
+    "SchedulerPolicy": "Idle, Scheduling, Degraded, Invalid or Conflict",
+    "TaintManager": "Idle, EvictingPods, TaintingNodes, Degraded or Invalid",
+}
+"""The values of ``state`` of each kind, without the reasons of Ready=False."""
+
+_CONFLICTS: Final = {
+    "DeschedulerPolicy": "another DeschedulerPolicy or the scheduler would undo the evictions, so no cycle starts",
+    "MachineAutoscaler": "another MachineAutoscaler refers to the same node group",
+    "SchedulerPolicy": "an older SchedulerPolicy has the same schedulerName",
+}
+"""What the state Conflict means, for the kinds that have it."""
+
+
+def state_text(kind: str) -> str:
+    """Describe ``state`` and its values for a kind, for its description and that of the column STATE."""
+    conflict = f" Conflict means that {_CONFLICTS[kind]}." if kind in _CONFLICTS else ""
+    return (
+        f"Summary of the conditions in one word: {_VALUES[kind]}. If the condition Ready is False for another reason, "
+        f"that reason.{conflict}"
     )
-    return bounded(text, limit=1024)
+
+
+def state_meta(kind: str) -> Any:
+    """Return the schema metadata of the ``state`` in the status of a kind."""
+    return bounded(f"{state_text(kind)} Intended for display; programs should read conditions.", limit=1024)
 
 
 def state_of(conditions: Iterable[Condition]) -> str:

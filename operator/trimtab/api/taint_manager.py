@@ -41,7 +41,7 @@ from trimtab.api.base import (
     list_map,
 )
 from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
-from trimtab.api.scalars import DURATION_PATTERN, DURATION_RULE, LONGEST_INTERVAL, Duration, parse_duration, range_rule
+from trimtab.api.scalars import DURATION_PATTERN, LONGEST_INTERVAL, Duration, duration_doc, parse_duration, range_rule
 from trimtab.api.state import state_meta
 from trimtab.api.waiting_evictions import WaitingEvictions, waiting_list
 
@@ -70,9 +70,9 @@ class ZoneStatus(Status, frozen=True):
     state: Annotated[
         ZoneState,
         doc(
-            "State of the zone. Normal: no disruption. PartialDisruption: at least the fraction "
-            "unhealthyZoneThreshold of the nodes are not ready. FullDisruption: no node is ready. If all zones are in "
-            "FullDisruption, no nodes are tainted."
+            "State of the zone. FullDisruption: no node is ready. PartialDisruption: at least three nodes, and "
+            "at least the fraction unhealthyZoneThreshold of the nodes, are not ready. Normal: neither of these. "
+            "If all zones are in FullDisruption, no nodes are tainted."
         ),
     ]
     nodes: Annotated[
@@ -122,8 +122,8 @@ class RefusedPod(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the last attempt failed, and what refused it, for example an "
-            "admission webhook or a PodDisruptionBudget."
+            "Human-readable message that explains why the last attempt failed. It names what refused the "
+            "request, for example an admission webhook or a PodDisruptionBudget."
         ),
     ] = ""
 
@@ -167,7 +167,8 @@ class PodCounts(Status, frozen=True):
         ),
     ] = 0
     held: Annotated[
-        NaturalInt, doc("Current number of pods whose eviction or deletion is delayed by spec.userTaintRates.")
+        NaturalInt,
+        doc("Rate-limited: current number of pods whose eviction or deletion is delayed by spec.userTaintRates."),
     ] = 0
     deleted: Annotated[
         BigCount,
@@ -177,7 +178,11 @@ class PodCounts(Status, frozen=True):
         BigCount, doc("Number of pods that were evicted through the eviction API since the TaintManager was created.")
     ] = 0
     nodes_tainted: Annotated[
-        BigCount, doc("Number of NoExecute taints that were added to nodes since the TaintManager was created.")
+        BigCount,
+        doc(
+            "Number of NoExecute taints that were added to nodes since the TaintManager was created. A node that "
+            "was tainted several times is counted several times."
+        ),
     ] = 0
 
 
@@ -185,14 +190,15 @@ class TaintManagerStatus(Status, frozen=True):
     """Observed status of the TaintManager: conditions, zones, and the next deadlines."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("Idle, EvictingPods, TaintingNodes")] = ""
+    state: Annotated[str, state_meta("TaintManager")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the TaintManager. Known types are Ready (the spec is valid, and nodes and pods are "
-            "watched), Progressing (pods are being evicted, or nodes are waiting to be tainted), Degraded (a problem "
-            "prevents evictions or tainting), Contended (another operator process runs the same controllers) and "
-            "PermissionsMissing (the service account lacks permissions that the TaintManager needs)."
+            "Current conditions of the TaintManager. Known types are Ready (the spec is valid, and nodes and "
+            "pods are watched), Progressing (pods are being evicted, or nodes are waiting to be tainted), "
+            "Degraded (a problem prevents part of the spec from being fulfilled, for example an eviction is "
+            "refused), Contended (a second trimtab installation, not a standby replica, manages the same "
+            "objects) and PermissionsMissing (the service account lacks permissions that the TaintManager needs)."
         ),
     ] = ()
     zones: Annotated[
@@ -203,7 +209,9 @@ class TaintManagerStatus(Status, frozen=True):
             **ATOMIC,
         ),
     ] = ()
-    zones_omitted: Annotated[NaturalInt, doc("Number of zones that are omitted from zones to limit its size.")] = 0
+    zones_omitted: Annotated[
+        NaturalInt, doc("Number of zones that are not listed in status.zones, whose length is limited.")
+    ] = 0
     counts: Annotated[
         PodCounts,
         doc(
@@ -221,7 +229,8 @@ class TaintManagerStatus(Status, frozen=True):
         ),
     ] = ()
     deadlines_omitted: Annotated[
-        NaturalInt, doc("Number of pods with a deadline that are omitted from nextDeadlines to limit its size.")
+        NaturalInt,
+        doc("Number of pods with a deadline that are not listed in status.nextDeadlines, whose length is limited."),
     ] = 0
     refused: Annotated[
         tuple[RefusedPod, ...],
@@ -232,7 +241,9 @@ class TaintManagerStatus(Status, frozen=True):
             **ATOMIC,
         ),
     ] = ()
-    refused_omitted: Annotated[NaturalInt, doc("Number of pods that are omitted from refused to limit its size.")] = 0
+    refused_omitted: Annotated[
+        NaturalInt, doc("Number of pods that are not listed in status.refused, whose length is limited.")
+    ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     stuck_nodes: Annotated[
         tuple[StuckNode, ...],
@@ -243,7 +254,7 @@ class TaintManagerStatus(Status, frozen=True):
         ),
     ] = ()
     stuck_nodes_omitted: Annotated[
-        NaturalInt, doc("Number of nodes that are omitted from stuckNodes to limit its size.")
+        NaturalInt, doc("Number of nodes that are not listed in status.stuckNodes, whose length is limited.")
     ] = 0
 
 
@@ -319,11 +330,10 @@ class KeyPolicy(Spec, frozen=True):
     ]
     maximum_wait: Annotated[
         Duration | None,
-        doc(
+        duration_doc(
             "Maximum time to wait for the eviction of a pod after its toleration of the taint has ended, for example "
             "because of a PodDisruptionBudget. After that time, the pod is deleted. Defaults to "
             f"{MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
-            DURATION_RULE,
             AT_MOST_A_WEEK,
         ),
     ] = None
@@ -361,7 +371,13 @@ class UserTaintRates(Spec, frozen=True):
 class NodeLifecycle(Spec, frozen=True):
     """When nodes are considered failed, and the rate at which they are tainted. Only used in mode TaintAndEvict.
 
-    The fields have the names and defaults of the corresponding flags of kube-controller-manager.
+    A node has failed if the status of its Ready condition is False or Unknown. A zone consists of the nodes with the
+    same region and zone labels. A zone is in state FullDisruption if none of its nodes is ready. It is in state
+    PartialDisruption if at least three of its nodes, and at least the fraction unhealthyZoneThreshold of them, are not
+    ready. Otherwise, it is in state Normal.
+
+    Except for fullDisruptionEvictionRate, the fields have the names and defaults of the corresponding flags of
+    kube-controller-manager.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -376,35 +392,33 @@ class NodeLifecycle(Spec, frozen=True):
 
     node_monitor_period: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "Interval between checks of all nodes. Equivalent to --node-monitor-period of kube-controller-manager.",
-            DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
     ] = "5s"
     node_monitor_grace_period: Annotated[
         Duration,
-        doc(
+        duration_doc(
             "How long a node may go without renewing its Lease or updating its status before its Ready condition is "
             "set to Unknown. Kubelets renew their Lease every 10s. Equivalent to --node-monitor-grace-period of "
             "kube-controller-manager.",
-            DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
     ] = "50s"
     node_startup_grace_period: Annotated[
         Duration,
-        doc(
-            "How long a node that has not yet reported a Ready condition may go without a heartbeat before the "
-            "condition is set to Unknown. Equivalent to --node-startup-grace-period of kube-controller-manager.",
-            DURATION_RULE,
+        duration_doc(
+            "How long a node that has not yet reported a Ready condition may go without renewing its Lease or "
+            "updating its status before the condition is set to Unknown. Equivalent to "
+            "--node-startup-grace-period of kube-controller-manager.",
             AT_LEAST_A_SECOND,
         ),
     ] = "60s"
     node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state Normal. This "
+            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is Normal. This "
             "is also the default of fullDisruptionEvictionRate. Equivalent to --node-eviction-rate of "
             "kube-controller-manager."
         ),
@@ -412,7 +426,7 @@ class NodeLifecycle(Spec, frozen=True):
     secondary_node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state "
+            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is "
             "PartialDisruption, if the zone has more than largeClusterSizeThreshold nodes. In a smaller zone in this "
             "state, no nodes are tainted. Equivalent to --secondary-node-eviction-rate of kube-controller-manager."
         ),
@@ -434,9 +448,9 @@ class NodeLifecycle(Spec, frozen=True):
     full_disruption_eviction_rate: Annotated[
         Rate | None,
         doc(
-            "Maximum number of failed nodes per second that receive a NoExecute taint in a zone in state "
-            "FullDisruption, while another zone is not in this state. If 0, no nodes in such a zone are tainted. "
-            "Defaults to nodeEvictionRate, which kube-controller-manager always uses."
+            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is "
+            "FullDisruption. Applies only while at least one other zone is not in FullDisruption. If 0, no nodes in "
+            "such a zone are tainted. Defaults to nodeEvictionRate, which is the behavior of kube-controller-manager."
         ),
     ] = None
 
@@ -487,16 +501,22 @@ class DefaultTolerations(Spec, frozen=True):
 
 
 class TaintManagerSpec(Spec, frozen=True):
-    """Configuration of taint-based eviction and tainting of failed nodes. By default, nothing is evicted or tainted."""
+    """Configuration of taint-based eviction and tainting of failed nodes.
+
+    In the default mode Observe, trimtab evicts no pods and taints no nodes.
+    """
 
     mode: Annotated[
         Mode,
         doc(
-            "Which actions the taint manager performs. Observe: it only reports the deadline of each pod on a node "
-            "with NoExecute taints, which is the time at which the pod's toleration ends. EvictPods: it also evicts "
-            "or deletes pods at their deadlines. It runs alongside kube-controller-manager, which still deletes pods "
-            "at the deadlines that it computes itself. TaintAndEvict: it also taints failed nodes. In this mode, the "
-            "node-lifecycle-controller and taint-eviction-controller of kube-controller-manager must be disabled."
+            "Which actions the taint manager performs. Observe: dry run. It only reports the deadline of each "
+            "pod on a node with NoExecute taints, which is the time at which the pod's toleration ends. "
+            "EvictPods: it also removes pods at their deadlines. Pods are deleted by default, and evicted if the "
+            "entry for the taint key in taints has policy Evict. It runs alongside kube-controller-manager, "
+            "which still deletes pods at the deadlines that it computes itself. TaintAndEvict: it also taints "
+            "failed nodes. In this mode, the node-lifecycle-controller and taint-eviction-controller of "
+            "kube-controller-manager must be disabled. Defaults to Observe, so that a new TaintManager evicts no "
+            "pods and taints no nodes."
         ),
     ] = "Observe"
     taints: Annotated[
@@ -526,8 +546,8 @@ class TaintManagerSpec(Spec, frozen=True):
 class TaintManager(Spec, frozen=True):
     """Configures taint-based eviction of pods and tainting of failed nodes.
 
-    There is one TaintManager per cluster, named default. Without a TaintManager, no pods are evicted and no nodes are
-    tainted.
+    There is one TaintManager per cluster, named default. Without a TaintManager, trimtab evicts no pods because of
+    NoExecute taints and taints no failed nodes. kube-controller-manager is unaffected.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

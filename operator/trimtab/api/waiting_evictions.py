@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES: Final = 512
 
 
 class WaitingEvictions(Status, frozen=True):
-    """A group of pending evictions that wait for the same object and for the same reason."""
+    """A group of pending evictions that are blocked by the same object or operation, for the same reason."""
 
     reason: Annotated[
         ReasonCode,
@@ -33,17 +33,20 @@ class WaitingEvictions(Status, frozen=True):
             "Reason why the evictions are waiting. WaitingForEviction means that another controller is evicting "
             "the same pod. WaitingForOwner means that the pod's owner has not replaced its last evicted pod. "
             "WaitingForBudget means that evictions in progress use up the PodDisruptionBudget. "
-            "WaitingForEvictionLimit means that an operator-wide limit on evictions is reached. WaitingForPlan "
-            "means that the final check of the eviction waits until another controller has finished planning."
+            "WaitingForEvictionLimit means that a limit on the evictions by all controllers together is reached "
+            "(Helm values disruption.limits). WaitingForPlan means that the eviction must be validated against "
+            "the current state of the cluster before it is requested, and that this validation waits until "
+            "another controller has finished planning."
         ),
     ]
     since: Annotated[datetime, doc("Time at which the first of the evictions began to wait.")]
     waits_for: Annotated[
         ShortText,
         doc(
-            "Controller and object whose evictions must finish first, separated by a space. For example, "
-            '"descheduler default" is the DeschedulerPolicy named default, and "autoscaler removal of node n1" is '
-            "the drain of node n1. Empty if the evictions do not wait for a specific object."
+            "Operation whose evictions must finish first: the trimtab controller, a space, and the object or "
+            'operation. For example, "descheduler default" means the evictions by the DeschedulerPolicy named '
+            'default, and "autoscaler removal of node n1" means the drain of node n1. Empty if the evictions do '
+            "not wait for a specific operation."
         ),
     ] = ""
     count: Annotated[NaturalInt, doc("Number of pending evictions in this group.")] = 0
@@ -59,8 +62,8 @@ class WaitingEvictions(Status, frozen=True):
 def waiting_list() -> Meta:
     """Return the description and bounds of the status field ``waitingEvictions``."""
     return bounded(
-        "Pending evictions, grouped by reason and by the object that they wait for. Sorted by waiting time, "
-        "longest first. The list may be truncated.",
+        "Pending evictions, grouped by reason and by the object or operation that blocks them. Sorted by waiting "
+        "time, longest first. The list may be truncated.",
         limit=MAX_WAITING,
         **ATOMIC,
     )

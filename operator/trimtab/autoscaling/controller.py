@@ -149,7 +149,9 @@ class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
             try:
                 await self.clean_up()
             except Exception:  # the first iteration of the next ClusterAutoscaler removes them
-                log.exception("Failed to remove all markers from nodes after the ClusterAutoscaler was deleted")
+                log.exception(
+                    "The ClusterAutoscaler was deleted; failed to remove its taints and annotations from some nodes"
+                )
         await self._reconciler.stop()
 
     # --- the ClusterAutoscaler --------------------------------------------------------------------------------------

@@ -202,9 +202,11 @@ class PermissionRegistry:
         lost = sorted(each.text for each, permitted in changed.items() if not permitted)
         self.permitted.update(changed)
         if lost:
-            log.warning("The service account lacks permissions: %s", ", ".join(lost), extra={"permissions": lost})
+            log.warning(
+                "The operator's service account lacks permissions: %s", ", ".join(lost), extra={"permissions": lost}
+            )
         if restored:
-            log.info("The service account has permissions again: %s", ", ".join(restored))
+            log.info("The operator's service account has permissions again that were missing: %s", ", ".join(restored))
         if lost or restored or first:
             for each in tuple(self._listeners):
                 each()
@@ -334,7 +336,7 @@ class PermissionChecker:
             try:
                 await self._check(refused=refused)
             except (ApiError, Unreachable) as error:  # keep the last results: nothing is known to be missing
-                log.info("Failed to check permissions; keeping the last results: %s", error)
+                log.info("Failed to check the operator's permissions; keeping the previous results: %s", error)
                 self._checked_all = None
             component.succeed(PERIOD)
             await self._pause()

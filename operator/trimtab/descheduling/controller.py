@@ -174,7 +174,9 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         now = self._deps.clock.now()
         last_start, acted = self._status.restore(status)
         if self._status.cycle_interrupted:
-            message = "Policy %s: the previous process ended during a cycle with evictions; it counts as completed"
+            message = (
+                "DeschedulerPolicy %s: the previous process ended during a cycle with evictions; it counts as completed"
+            )
             log.warning(message, self.name)
             acted = now
         self._schedule.restore(last_start, min(acted, now))
@@ -272,7 +274,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
             try:
                 result = await self._plan_and_act(policy, run, started)
             except Exception as error:
-                log.exception("Cycle of policy %s failed", self.name)
+                log.exception("Cycle of DeschedulerPolicy %s failed", self.name)
                 self._schedule.cycle_failed(policy.spec, started=started, now=deps.clock.now())
                 await self._status.failed(error, mode=policy.spec.mode)
                 return

@@ -227,7 +227,7 @@ class PressureCoordinator(Loop):
         names = {node.name for node in unneeded}
         for name in sorted(names - self._cleaning):
             log.info(
-                "Removing the pressure conditions and taints of node %s: no NodePressurePolicy acts on it",
+                "Removing the pressure conditions and taints of node %s: no NodePressurePolicy in mode Act selects it",
                 name,
             )
         self._cleaning = names

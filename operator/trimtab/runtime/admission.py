@@ -393,7 +393,10 @@ class AdmissionApp:
             async with asyncio.timeout(FINAL_STATUS_TIMEOUT):
                 await reporter.stop()
         except TimeoutError:
-            log.warning("Failed to write the final status of the PlacementAdmission within %g s", FINAL_STATUS_TIMEOUT)
+            log.warning(
+                "Failed to write the status of PlacementAdmission default within %g s of the shutdown",
+                FINAL_STATUS_TIMEOUT,
+            )
 
     async def _export_metrics(self, metrics: AdmissionMetrics) -> None:
         report_safely("metrics of placement admission", partial(self._export_metrics_once, metrics))

@@ -169,4 +169,4 @@ class ActiveTasks:
         try:
             await self.eviction_queue.stop(STOP_TIMEOUT)
         except Exception:
-            log.exception("Failed to stop the eviction queue")
+            log.exception("Failed to stop the taint manager's eviction queue")

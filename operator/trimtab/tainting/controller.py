@@ -218,7 +218,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if (former := find_former_values(body, TAINT_MANAGER)) != self._former_values:
             for each in former:
                 log.warning(
-                    "The stored TaintManager contains a value of an earlier version; apply the current value: %s",
+                    "The stored TaintManager contains a value of an earlier trimtab version; apply the new value: %s",
                     each,
                 )
             self._former_values = former

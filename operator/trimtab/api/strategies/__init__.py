@@ -94,7 +94,13 @@ __all__ = [
 
 
 class Strategies(Spec, frozen=True):
-    """Strategies to run, keyed by name. The order in which strategies run is fixed and cannot be configured."""
+    """Strategies to run, keyed by name.
+
+    The order in which strategies run is fixed: RemovePodsViolatingNodeTaints, RemovePodsViolatingNodeAffinity,
+    RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingInterPodAffinity,
+    RemovePodsViolatingTopologySpreadConstraint, RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveDuplicates,
+    LowNodeUtilization or HighNodeUtilization, RemoveFailedPods.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -144,7 +150,13 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="RemoveFailedPods")
     node_taints: Annotated[
         RemovePodsViolatingNodeTaints | None,
-        doc("Evicts pods that do not tolerate a NoSchedule taint of their node, if another node can run them."),
+        doc(
+            "Evicts pods that do not tolerate a NoSchedule taint of their node, if another node can run them. "
+            "The following taints are ignored unless params.includedTaints lists them: "
+            "node.kubernetes.io/not-ready, node.kubernetes.io/unreachable, the taints pressure.trimtab.dev/* of "
+            "NodePressurePolicies, taints of autoscalers, and all taints of a node that an autoscaler is "
+            "removing."
+        ),
     ] = field(default=None, name="RemovePodsViolatingNodeTaints")
     topology_spread: Annotated[
         RemovePodsViolatingTopologySpreadConstraint | None,

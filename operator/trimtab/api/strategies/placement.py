@@ -164,10 +164,8 @@ class NodeTaintsParams(Spec, frozen=True):
         tuple[TaintName, ...],
         bounded(
             "Taints to enforce, as key or key=value. All other taints are ignored. Mutually exclusive with "
-            "excludedTaints. If unset, all taints are enforced except taints in excludedTaints, "
-            "node.kubernetes.io/not-ready, node.kubernetes.io/unreachable, the taints pressure.trimtab.dev/* of "
-            "NodePressurePolicies, and taints of autoscalers. In addition, all taints of a node that an "
-            "autoscaler is removing are then ignored.",
+            "excludedTaints. If unset, all taints are enforced except those in excludedTaints and those that the "
+            "strategy ignores by default.",
             least=1,
             limit=64,
             **SET,

@@ -45,10 +45,9 @@ class UtilizationThresholds(Spec, frozen=True):
             Shares,
             bounded(
                 "Thresholds for overutilized nodes by resource name, in percent of the node's allocatable amount. "
-                "Required for LowNodeUtilization. A node is overutilized if its utilization of any listed resource is "
-                "above the threshold. Pods are evicted from a node until it is no longer overutilized. A pod is not "
-                "moved to a node that would then be above a threshold. The threshold of resources that are not listed "
-                "is 100.",
+                "Required. A node is overutilized if its utilization of any listed resource is above the threshold. "
+                "Pods are evicted from a node until it is no longer overutilized. A pod is not moved to a node that "
+                "would then be above a threshold. The threshold of resources that are not listed is 100.",
                 least=1,
                 limit=16,
             ),
@@ -62,14 +61,14 @@ class UtilizationThresholds(Spec, frozen=True):
             "utilization of the ready nodes selected by the policy. If true, a node is underutilized at or below "
             "mean - thresholds and overutilized above mean + targetThresholds. Both values are limited to the "
             "range from 0 to 100. The mean is the average of the nodes' percentages, regardless of node size. If "
-            "unset or false, the thresholds are absolute percentages. Can be true only for LowNodeUtilization."
+            "unset or false, the thresholds are absolute percentages."
         ),
     ] = None  # not False, because the API server would add the default to all policies
     number_of_nodes: Annotated[
         NaturalInt,
         doc(
-            "Number of underutilized nodes that must be exceeded for the strategy to evict pods. If 0, one "
-            "underutilized node is sufficient."
+            "Pods are evicted only if more than this number of nodes are underutilized. If 0, one underutilized "
+            "node is sufficient."
         ),
     ] = 0
 
@@ -162,11 +161,11 @@ class PrometheusQuery(Spec, frozen=True):
         Annotated[
             str,
             bounded(
-                "PromQL query that returns one series per pod, with the labels namespace and pod. The value is the "
-                "pod's contribution to the value that query returns for its node. If a pod has no series, its "
-                "contribution is estimated from its share of the cpu, memory and pods requested on the node. If "
-                "podQuery is unset or returns no series, the strategy evicts at most one pod per node and cycle "
-                "unless evictionLimits.node is set.",
+                "PromQL query that returns one series per pod, with the labels namespace and pod. Each value is the "
+                "part of the node's utilization, as returned by the field query, that the pod causes. For a pod "
+                "without a series, this part is estimated from its share of the cpu, memory and pods requested on "
+                "the node. If podQuery is unset or returns no series, the strategy evicts at most one pod from each "
+                "node in a cycle, unless evictionLimits.node is set.",
                 least=1,
                 limit=8192,
             ),

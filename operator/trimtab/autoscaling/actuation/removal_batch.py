@@ -237,7 +237,9 @@ class RemovalBatches:
         )
         backoff.set_message(message)
         fields = {"reason": reasons.WRONG_MACHINE_REMOVED, "group": group}
-        log.warning("Node group %s lost the wrong machines: %s", group, message, extra=fields)
+        log.warning(
+            "The machine controller removed the wrong machines of node group %s: %s", group, message, extra=fields
+        )
         return message
 
     async def stop(self) -> None:

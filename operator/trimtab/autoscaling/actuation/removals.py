@@ -286,7 +286,10 @@ class Removals:
         foreign = {each.node.name: each.markers.tainted or "" for each in left if each.markers.foreign}
         for name in sorted(foreign.keys() - self.foreign.keys()):
             log.warning(
-                "Ignored node %s: another autoscaler added the taint %s", name, TO_BE_DELETED, extra={"node": name}
+                "Ignored node %s for scale-down: another autoscaler added taint %s to it",
+                name,
+                TO_BE_DELETED,
+                extra={"node": name},
             )
         self.foreign = foreign
         if self._closing or self._not_ready_reason() is not None:
@@ -486,7 +489,12 @@ class Removals:
             del self._rolling_back[state.node]
         self._remember_ended(state.node, state.uid, SETTLE_SECONDS)
         if left:
-            log.warning("Failed to roll back node %s; retrying: %s", state.node, left, extra={"node": state.node})
+            log.warning(
+                "Failed to remove the taint, cordon and marks of a canceled removal from node %s; retrying: %s",
+                state.node,
+                left,
+                extra={"node": state.node},
+            )
         else:
             self._cleaned_nodes[state.node] = state.uid
             message = "Rolled back node %s: removed the taint, cordon and marks of an earlier process"

@@ -90,7 +90,7 @@ def backoff_messages(state: AutoscalerState, now: float) -> dict[str, str]:
 
 def _describe_backoff(record: GroupRecord) -> str:
     until = "" if record.backoff_until is None else f"; it is in backoff until {format_time(record.backoff_until)}"
-    times = "" if record.failures <= 1 else f" for the {_ordinal(record.failures)} time in a row"
+    times = "" if record.failures <= 1 else f" for the {_ordinal(record.failures)} time"
     error = record.last_error
     why = "" if error is None else f" ({error.reason}: {error.message})" if error.message else f" ({error.reason})"
     return f"its scale-up failed{times}{why}{until}"

@@ -239,7 +239,7 @@ def log_plan(policy: DeschedulerPolicy, plan: Plan) -> None:
     """Log how many pods the plan evicts and keeps: at INFO level if it evicts any, otherwise at DEBUG level."""
     log.log(
         logging.INFO if plan.actions else logging.DEBUG,
-        "Planned %d eviction(s) for policy %s, kept %d candidate(s)",
+        "Planned %d eviction(s) for DeschedulerPolicy %s, kept %d candidate(s)",
         len(plan.actions),
         policy.name,
         len(plan.kept),
@@ -273,7 +273,7 @@ def announce_giving_up(policy: DeschedulerPolicy, gave_up: Iterable[Setback], *,
     """Log and emit an event for each owner whose pods a strategy no longer evicts because evictions did not help."""
     for each in gave_up:
         note = f"{each.strategy} stopped evicting: {describe_setback(each)}"
-        log.warning("Policy %s: %s", policy.name, note)
+        log.warning("DeschedulerPolicy %s: %s", policy.name, note)
         recorder.event(reference(policy), reason=reasons.GAVE_UP, action="GiveUp", note=note, type=WARNING)
 
 

@@ -89,7 +89,7 @@ class PolicyStatus:
         self._writer.start_from(self._status)
         self._status = self._writer.status
         if problem:
-            log.warning("Failed to decode the status of policy %s; rebuilding it: %s", self._name, problem)
+            log.warning("Failed to decode the status of DeschedulerPolicy %s; rebuilding it: %s", self._name, problem)
         self._clear_waiting_evictions()  # the evictions of the earlier process are no longer pending
         last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
         running = find_condition(self._status.conditions, PROGRESSING)
@@ -141,7 +141,7 @@ class PolicyStatus:
 
     async def not_ready(self, reason: str) -> None:
         """Report that a cycle is due but the caches are too old for planning."""
-        log.warning("Policy %s cannot start its cycle: %s", self._name, reason)
+        log.warning("DeschedulerPolicy %s cannot start a cycle: %s", self._name, reason)
         self._set((DEGRADED, True, reasons.CLUSTER_UNREACHABLE, reason))
         await self._write()
 
@@ -230,7 +230,7 @@ class PolicyStatus:
     async def invalid(self, problem: InputError) -> None:
         """Report that the spec is invalid."""
         message = str(problem)
-        log.warning("Policy %s is invalid: %s", self._name, message)
+        log.warning("DeschedulerPolicy %s is invalid: %s", self._name, message)
         self._set(
             (READY, False, reasons.INVALID_POLICY, message),
             (DEGRADED, True, reasons.INVALID_POLICY, message),
@@ -252,7 +252,9 @@ class PolicyStatus:
         if reason == reasons.POLICY_CONFLICT:
             message += f". Neither policy acts until the conflict is resolved: {REMEDY}"
         if not self._has_conflict():
-            log.warning("Policy %s does not act because of a conflict: %s", self._name, message)
+            log.warning(
+                "DeschedulerPolicy %s is inactive because it conflicts with another object: %s", self._name, message
+            )
         self._set(
             (READY, False, reason, message),
             (DEGRADED, True, reason, message),

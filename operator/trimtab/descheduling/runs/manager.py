@@ -163,7 +163,7 @@ class RunManager:
         except (ApiError, Unreachable) as error:
             if policy.spec.mode == "Approve":
                 raise
-            log.warning("Failed to create a DeschedulingRun for policy %s: %s", self._policy, error)
+            log.warning("Failed to create a DeschedulingRun for DeschedulerPolicy %s: %s", self._policy, error)
             return None
         run = await self._write(run, lifecycle.initial_status(plan, now=self._clock.now()))
         for other in self.runs:  # so that no user approves an outdated plan

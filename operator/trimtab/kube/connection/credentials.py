@@ -137,7 +137,7 @@ class ReloadedCredentials:
         try:
             self._login = await asyncio.to_thread(self._load)
         except InputError as error:  # the current credentials may still be valid; otherwise the server responds 401
-            logger.warning("Failed to renew the credentials; keeping the previous ones: %s", error)
+            logger.warning("Failed to renew the API server credentials; keeping the previous ones: %s", error)
         self._loaded = self._clock.monotonic()
 
 

@@ -431,7 +431,7 @@ class _Connection(asyncio.Protocol):
             self._socket.close()
             self._ended(self, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("Failed to serve a connection: %r", error)
+            log.warning("Failed to serve an HTTP connection: %r", error)
 
     def abort(self) -> None:
         """Close the connection without sending buffered data."""

@@ -211,7 +211,8 @@ class EvictionQueue:
         self._attempts.stopping = True
         if not await self._queue.drain(seconds):
             logger.warning(
-                "Stopped the eviction queue with %d eviction requests still in flight", self._queue.processing
+                "Stopped the taint manager's eviction queue while %d eviction requests were in flight",
+                self._queue.processing,
             )
 
     async def _process(self, key: str) -> None:

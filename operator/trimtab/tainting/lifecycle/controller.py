@@ -173,7 +173,7 @@ class NodeLifecycleController(Loop):
     async def _end(self) -> None:
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
-            log.warning("The node lifecycle controller stopped while requests were still in flight")
+            log.warning("The node lifecycle controller stopped while its API requests were still in flight")
         self._count_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):

@@ -18,7 +18,7 @@ from trimtab.api.descheduling_run import RunPlan
 from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.api.scalars import to_time
 from trimtab.api.schedule import closes_at
-from trimtab.cluster.shared_snapshot import in_thread
+from trimtab.cluster.shared_snapshot import free, in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage.measurement import Usage, check_node_names
 from trimtab.cluster.workloads.rollouts import Rollouts, read_rollouts
@@ -130,7 +130,11 @@ class Cycle:
         elif plan.actions:
             announce_plan(self._policy, plan, run, recorder=deps.recorder)
         # 4. Return what the status, the metrics and the next cycle need to know.
-        return self._result(planned, plan, outcomes, started, run=run)
+        result = self._result(planned, plan, outcomes, started, run=run)
+        parts = [*plan.actions, *plan.kept]
+        del planned, plan, recorded
+        await free(parts)
+        return result
 
     async def execute_run(self, run: Run, started: float) -> CycleResult:
         """Execute an approved run, or continue its execution.

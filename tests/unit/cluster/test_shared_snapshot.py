@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import HOSTNAME, node, pod, pv, service
 from trimtab.cluster.affinity import terms_of
 from trimtab.cluster.kinds import KINDS
-from trimtab.cluster.shared_snapshot import SharedSnapshot, in_thread
+from trimtab.cluster.shared_snapshot import SharedSnapshot, free, in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject
 
@@ -337,3 +337,17 @@ async def test_short_borrowers_are_served_round_robin_by_namespace() -> None:
     await asyncio.gather(*tasks)
     assert served[:5] == ["tenant", "bank", "shop", "tenant", "bank"]
     assert served.count("tenant") == 50
+
+
+async def test_freed_objects_are_deleted_in_another_thread() -> None:
+    deleted: list[int] = []
+
+    class Watched:
+        def __del__(self) -> None:
+            deleted.append(threading.get_ident())
+
+    objects = [Watched() for _ in range(250)]
+    await free(objects)
+    assert objects == []
+    assert len(deleted) == 250
+    assert threading.get_ident() not in deleted

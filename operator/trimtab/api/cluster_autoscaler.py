@@ -147,7 +147,7 @@ NAME: Final = "default"
 PRIORITY_THRESHOLD: Final = -10
 """Upstream's default for ``expendable-pods-priority-cutoff``."""
 
-OURS: Final = "Only trimtab has this field."
+OURS: Final = "This field does not exist in OpenShift's ClusterAutoscaler."
 
 Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]

@@ -93,9 +93,9 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     strategy: Annotated[
         ObjectName,
         doc(
-            "Strategy of the DeschedulerPolicy that selected the pod, for example RemoveDuplicates. For evictions by "
-            "other controllers, this is ScaleDown (autoscaler), NodePressure (pressure) or FailedPodCleanup "
-            "(pressure)."
+            "Strategy of the DeschedulerPolicy that selected the pod, for example RemoveDuplicates. For evictions "
+            "by the cluster autoscaler, the value is ScaleDown. For evictions by the node-pressure controller, it is "
+            "NodePressure or FailedPodCleanup."
         ),
     ] = ""
     namespace: Annotated[ObjectName, doc("Namespace of the evicted or deleted pod.")] = ""

@@ -267,9 +267,9 @@ class DefaultTolerationSeconds(Spec, frozen=True):
     adjust_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether to replace the tolerationSeconds of tolerations that kube-apiserver has added. A toleration is "
-            "assumed to be from kube-apiserver if its tolerationSeconds equals apiServerDefaultSeconds. Tolerations "
-            "with this value that a user has set are therefore changed too."
+            "Whether to replace the tolerationSeconds of tolerations that kube-apiserver has added with the values of "
+            "defaultTolerationSeconds. A toleration is assumed to be from kube-apiserver if its tolerationSeconds "
+            "equals apiServerDefaultSeconds. Tolerations to which a user gave this value are therefore replaced too."
         ),
     ] = True
     api_server_default_seconds: Annotated[
@@ -468,10 +468,10 @@ class DedicatedNodes(Spec, frozen=True):
     pools: Annotated[
         tuple[DedicatedPool, ...],
         bounded(
-            "Pools of reserved nodes. Their names and taints must be unique. If a pod belongs to several pools, "
-            "it runs on the nodes of the pool whose label it requires, otherwise of the pool whose taint it "
-            "tolerates by key, otherwise of the pool that lists its namespace, and otherwise of the first pool "
-            "in the list.",
+            "Pools of reserved nodes. Names and taints must be unique. If a pod matches several pools, it runs on "
+            "the nodes of one of them, in this order of precedence: the pool whose label the pod requires, the "
+            "pool whose taint key the pod tolerates, the pool that lists the pod's namespace, the first pool in "
+            "the list.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_POOL_PER_TAINT),

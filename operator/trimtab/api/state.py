@@ -63,8 +63,8 @@ def state_text(kind: str) -> str:
     """Describe ``state`` and its values for a kind, for its description and that of the column STATE."""
     conflict = f" Conflict means that {_CONFLICTS[kind]}." if kind in _CONFLICTS else ""
     return (
-        f"Summary of the conditions in one word: {_VALUES[kind]}. If the condition Ready is False for another reason, "
-        f"that reason.{conflict}"
+        f"Summary of the conditions in one word: {_VALUES[kind]}. If the condition Ready is False for a different "
+        f"reason, the value is the reason of Ready.{conflict}"
     )
 
 

@@ -33,10 +33,9 @@ class WaitingEvictions(Status, frozen=True):
             "Reason why the evictions are waiting. WaitingForEviction means that another controller is evicting "
             "the same pod. WaitingForOwner means that the pod's owner has not replaced its last evicted pod. "
             "WaitingForBudget means that evictions in progress use up the PodDisruptionBudget. "
-            "WaitingForEvictionLimit means that a limit on the evictions by all controllers together is reached "
-            "(Helm values disruption.limits). WaitingForPlan means that the eviction must be validated against "
-            "the current state of the cluster before it is requested, and that this validation waits until "
-            "another controller has finished planning."
+            "WaitingForEvictionLimit means that a limit that all controllers share is reached (Helm values "
+            "disruption.limits). WaitingForPlan means that another controller is planning. When it has finished, "
+            "the eviction is checked against the current state of the cluster and requested."
         ),
     ]
     since: Annotated[datetime, doc("Time at which the first of the evictions began to wait.")]

@@ -51,6 +51,7 @@ from trimtab.runtime.health.probes import Check, Heartbeat
 from trimtab.runtime.health.watches import report_progress
 from trimtab.runtime.http.certificate import context_from_pem
 from trimtab.runtime.http.server import HttpServer, Limits
+from trimtab.runtime.memory import COLLECTION_CHECK_PERIOD, FullCollections
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.settings import Settings
 
@@ -175,6 +176,8 @@ class AdmissionApp:
             background = TaskSupervisor("process", SYSTEM_CLOCK)
             stack.push_async_callback(background.cancel)
             background.start("heartbeat", self._heartbeat.run)
+            collections = FullCollections(SYSTEM_CLOCK)
+            background.start_periodic("collect garbage", collections.collect_if_due, COLLECTION_CHECK_PERIOD)
             api = await stack.enter_async_context(Transport(self._config, observe=self._observe_response))
             checker = PermissionChecker(self._permissions, api, SYSTEM_CLOCK, namespace=self._namespace)
             background.start("check permissions", checker.run)

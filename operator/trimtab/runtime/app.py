@@ -53,7 +53,7 @@ from trimtab.runtime.inspection.service import InspectionService, InspectionSett
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election.duplicate_operators import DuplicateOperatorDetector
 from trimtab.runtime.leader_election.permissions import lease_permissions
-from trimtab.runtime.memory import RECLAIM_PERIOD, MemoryReclaimer
+from trimtab.runtime.memory import COLLECTION_CHECK_PERIOD, RECLAIM_PERIOD, FullCollections, MemoryReclaimer
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.served_resources import ServedResources
 from trimtab.runtime.settings import Settings
@@ -197,6 +197,9 @@ class App:
             reclaimer = MemoryReclaimer(watches, shared)
             background.start_periodic("reclaim memory", reclaimer.reclaim_after_removals, RECLAIM_PERIOD)
             stack.push_async_callback(background.cancel, "reclaim memory")
+            collections = FullCollections(SYSTEM_CLOCK, idle=partial(shared.borrow, short=True))
+            background.start_periodic("collect garbage", collections.collect_if_due, COLLECTION_CHECK_PERIOD)
+            stack.push_async_callback(background.cancel, "collect garbage")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
             server = self._config.server

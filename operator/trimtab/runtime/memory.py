@@ -16,6 +16,8 @@ import ctypes
 import gc
 import logging
 import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -39,7 +41,7 @@ COLLECTION_PERIOD: Final = 600.0
 COMPLETE_PERIOD: Final = 6 * 3600.0
 """Seconds after which a full garbage collection also traverses the objects that survived the previous ones."""
 
-GROWTH: Final = 1.25
+GROWTH: Final = 1.1
 """A full garbage collection is due once the resident memory has grown by this factor since the previous one."""
 
 _NEVER: Final = 2**31 - 1
@@ -113,10 +115,12 @@ class FullCollections:
 
     Args:
         clock: the clock.
+        idle: returns a context in which no planner runs, whose temporary objects would make a collection longer.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, idle: Callable[[], AbstractAsyncContextManager[object]] = nullcontext) -> None:
         self._clock = clock
+        self._idle = idle
         self._collected = self._completed = clock.monotonic()
         self._resident = resident_bytes()
 
@@ -125,12 +129,13 @@ class FullCollections:
         now, resident = self._clock.monotonic(), resident_bytes()
         if now - self._collected < COLLECTION_PERIOD and resident < GROWTH * self._resident:
             return
-        if now - self._completed >= COMPLETE_PERIOD:
-            self._completed = now
-            gc.unfreeze()
-        began = self._clock.cpu()
-        found = gc.collect()
-        gc.freeze()
+        async with self._idle():
+            if now - self._completed >= COMPLETE_PERIOD:
+                self._completed = now
+                gc.unfreeze()
+            began = self._clock.cpu()
+            found = gc.collect()
+            gc.freeze()
         message = "Garbage collection freed %d objects in %.0f ms; resident memory is %d MiB"
         self._collected, self._resident = now, resident_bytes()
         log.debug(message, found, 1000 * (self._clock.cpu() - began), self._resident >> 20)

@@ -43,12 +43,7 @@ from trimtab.runtime.health.staleness import PERIOD as STALENESS_PERIOD
 from trimtab.runtime.health.staleness import StalenessReporter
 from trimtab.runtime.health.watchdog import Watchdog
 from trimtab.runtime.leader_election.elector import LeaderElector, unique_identity
-from trimtab.runtime.memory import (
-    COLLECTION_CHECK_PERIOD,
-    FullCollections,
-    disable_automatic_full_collections,
-    tune_allocator,
-)
+from trimtab.runtime.memory import disable_automatic_full_collections, tune_allocator
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.metrics.server import MetricsServer, MetricsSettings
 from trimtab.runtime.settings import Settings
@@ -168,8 +163,6 @@ class Supervisor:
             stack.push_async_callback(background.cancel)
             stale = StalenessReporter(LeaderOnlyApi(api, leading), lambda: app.progress.components, SYSTEM_CLOCK)
             background.start_periodic("report stale plans and statuses", stale.check, STALENESS_PERIOD)
-            collections = FullCollections(SYSTEM_CLOCK)
-            background.start_periodic("collect garbage", collections.collect_if_due, COLLECTION_CHECK_PERIOD)
             thread = ControllerThread(app.run)
             thread.start()
             await self._supervise(thread, app, elector)

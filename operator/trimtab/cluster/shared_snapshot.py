@@ -244,6 +244,10 @@ class _FairQueue:
                 del self._queued[namespace]
 
 
+_FREED: Final = 100
+"""Number of objects that :func:`free` deletes at once."""
+
+
 async def free(objects: list[Any]) -> None:
     """Delete the elements of a list in a thread, and let other threads run in between.
 
@@ -255,10 +259,6 @@ async def free(objects: list[Any]) -> None:
 def _free(objects: list[Any]) -> None:
     while objects:
         del objects[-_FREED:]
-
-
-_FREED: Final = 100
-"""Number of objects that are deleted at once."""
 
 
 async def in_thread(work: Callable[[], T]) -> T:

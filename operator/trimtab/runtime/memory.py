@@ -127,7 +127,7 @@ class FullCollections:
     async def collect_if_due(self) -> None:
         """Collect if memory has grown, or if the last collection was too long ago."""
         now, resident = self._clock.monotonic(), resident_bytes()
-        if now - self._collected < COLLECTION_PERIOD and resident < GROWTH * self._resident:
+        if now - self._collected < COLLECTION_PERIOD and resident <= GROWTH * self._resident:
             return
         async with self._idle():
             if now - self._completed >= COMPLETE_PERIOD:

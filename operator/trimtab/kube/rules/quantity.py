@@ -93,16 +93,14 @@ def format_amount(name: str, value: int) -> str:
     """
     if name == CPU:
         return _canonical(value, 10, 3, -3, _DECIMAL_NAMES)
-    binary = name in _BINARY_RESOURCES or name.startswith("hugepages-")
-    if binary and abs(value) >= 1024:
+    if _is_binary(name) and abs(value) >= 1024:
         return _canonical(value, 2, 10, 0, _BINARY_NAMES)
     return _canonical(value, 10, 3, 0, _DECIMAL_NAMES)
 
 
 def format_rounded(name: str, value: int) -> str:
     """Format an amount for readers, like :func:`format_amount`, but with memory and storage rounded: ``1.46Gi``."""
-    binary = name in _BINARY_RESOURCES or name.startswith("hugepages-")
-    return format_bytes(value) if binary else format_amount(name, value)
+    return format_bytes(value) if _is_binary(name) else format_amount(name, value)
 
 
 def format_bytes(value: int | float) -> str:
@@ -111,6 +109,10 @@ def format_bytes(value: int | float) -> str:
         if abs(value) >= size:
             return f"{value / size:.2f}".rstrip("0").rstrip(".") + suffix
     return f"{value:g}"
+
+
+def _is_binary(name: str) -> bool:
+    return name in _BINARY_RESOURCES or name.startswith("hugepages-")
 
 
 def _canonical(value: int, base: int, step: int, exponent: int, names: dict[int, str]) -> str:

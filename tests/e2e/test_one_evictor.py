@@ -160,7 +160,7 @@ def test_operator_wide_limits_hold_over_all_controllers(joint: JointCluster) -> 
 
 
 def test_one_owner_and_one_budget(joint: JointCluster) -> None:
-    """Three controllers want pods of one Deployment with ``maxUnavailable: 1``. Those with a deadline precede others."""
+    """Three controllers evict pods of one Deployment with ``maxUnavailable: 1``: those with a deadline come first."""
     joint.operate()
     joint.manage_taints(taints=[{"key": MAINTENANCE, "policy": "Evict", "maximumWait": "30m"}])
     joint.autoscale(scaleDown={"enabled": False})

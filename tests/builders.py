@@ -28,6 +28,7 @@ from tests.volumes import (
 )
 from tests.workloads import (
     daemon_set,
+    eviction_request,
     job,
     lease,
     limit_range,
@@ -53,6 +54,7 @@ __all__ = [
     "csi_driver",
     "csi_node",
     "daemon_set",
+    "eviction_request",
     "expression",
     "job",
     "lease",

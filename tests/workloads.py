@@ -11,6 +11,7 @@ from trimtab.kube.objects import (
     Job,
     Lease,
     LimitRange,
+    PodEvictionRequest,
     ReplicaSet,
     ReplicationController,
     RuntimeClass,
@@ -134,6 +135,30 @@ class VerticalPodAutoscalerBuilder(Builder):
         return self._decode(VerticalPodAutoscaler)
 
 
+class EvictionRequestBuilder(Builder):
+    """An EvictionRequest of Kubernetes 1.37 (lifecycle.k8s.io/v1alpha1)."""
+
+    def __init__(self, name: str, namespace: str, *, pod: str, requester: str) -> None:
+        super().__init__("lifecycle.k8s.io/v1alpha1", "EvictionRequest", name, namespace)
+        self._manifest["spec"] = {
+            "target": {"pod": {"name": pod, "uid": f"uid-{pod}"}},
+            "requester": requester,
+            "intent": "Eviction",
+        }
+
+    def withdrawn(self) -> Self:
+        self._at("spec")["intent"] = "Withdrawn"
+        return self
+
+    def ended(self, condition: str) -> Self:
+        """With the condition Failed or TargetEvicted."""
+        self._at("status")["conditions"] = [{"type": condition, "status": "True", "reason": "Succeeded"}]
+        return self
+
+    def build(self) -> PodEvictionRequest:
+        return self._decode(PodEvictionRequest)
+
+
 class LimitRangeBuilder(Builder):
     """A LimitRange without limits."""
 
@@ -201,6 +226,12 @@ def vertical_pod_autoscaler(
     name: str = "web", namespace: str = "shop", *, kind: str = "Deployment", mode: str | None = "InPlaceOrRecreate"
 ) -> VerticalPodAutoscalerBuilder:
     return VerticalPodAutoscalerBuilder(name, namespace, kind=kind, mode=mode)
+
+
+def eviction_request(
+    name: str = "drain-web-1", namespace: str = "shop", *, pod: str = "web-1", requester: str = "example.com/drainer"
+) -> EvictionRequestBuilder:
+    return EvictionRequestBuilder(name, namespace, pod=pod, requester=requester)
 
 
 def daemon_set(name: str = "agent", namespace: str = "kube-system") -> DaemonSetBuilder:

@@ -20,10 +20,12 @@ import pytest
 
 from tests.fixtures.audit import AuditEvent, broken_budgets, require_none
 from tests.fixtures.autoscaling import SHORT
+from tests.fixtures.custom_resources import serve
 from tests.fixtures.joint import JointCluster, deploy_on, own_joint_cluster, repeated_evictions
 from tests.fixtures.tainting import at
-from trimtab.api.reasons import WAITING_FOR_EVICTION_LIMIT
-from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DESCHEDULER_POLICIES, TAINT_MANAGERS
+from trimtab.api.reasons import WAITING_FOR_EVICTION, WAITING_FOR_EVICTION_LIMIT, WAITING_FOR_OWNER
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DESCHEDULER_POLICIES, EVICTION_REQUESTS, TAINT_MANAGERS
+from trimtab_local.install import apply
 
 EVICTIONS: Final = int(os.environ.get("TRIMTAB_E2E_EVICTIONS", "200"))
 SEEDS: Final = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
@@ -206,6 +208,48 @@ def test_one_owner_and_one_budget(joint: JointCluster) -> None:
     assert order.count("worker") >= 1
     last = max(index for index, pool in enumerate(order) if pool == "tainted")
     assert last - before <= 4, "at most one other eviction was ahead of those with a deadline"
+
+
+@pytest.mark.core
+def test_evictions_wait_for_eviction_requests_of_other_components(joint: JointCluster) -> None:
+    """A descheduler that starts before the kind is served waits for the request of a node-maintenance tool."""
+    operator = joint.operate()
+    joint.manage_taints()
+    joint.autoscale(scaleDown={"enabled": False})
+    joint.group("workers", replicas=3, minimum=3, maximum=3)
+    serve(joint.client, EVICTION_REQUESTS)
+    deploy_on(joint, "web", 3, sorted(joint.nodes("workers"))[:1], cpu="50m")
+    pods = {each["metadata"]["name"]: each["metadata"]["uid"] for each in joint.pods("web")}
+    path = EVICTION_REQUESTS.path("maintenance", namespace=joint.pods_namespace)
+    named = min(pods)
+    request = {
+        "apiVersion": EVICTION_REQUESTS.api_version,
+        "kind": EVICTION_REQUESTS.kind,
+        "metadata": {"name": "maintenance", "namespace": joint.pods_namespace},
+        "spec": {
+            "target": {"pod": {"name": named, "uid": pods[named]}},
+            "requester": "example.com/drainer",
+            "intent": "Eviction",
+        },
+    }
+    apply(joint.client, path.rpartition("/")[0], request)
+    joint.until(lambda: "now serves lifecycle.k8s.io" in operator.log.read_text(), "the operator watches the kind")
+    joint.audit.mark()
+    joint.write_policy()
+
+    def waits_for() -> set[tuple[str, str]]:
+        waiting = joint.policy_status().get("waitingEvictions") or ()
+        return {(each["reason"], each["waitsFor"]) for each in waiting}
+
+    expected = {(WAITING_FOR_EVICTION, "EvictionRequest example.com/drainer")}
+    expected |= {(WAITING_FOR_OWNER, "EvictionRequest example.com/drainer")}
+    joint.until(lambda: waits_for() and waits_for() <= expected, "the status names the EvictionRequest")
+    assert not granted(joint)
+    request["spec"]["intent"] = "Withdrawn"
+    apply(joint.client, path.rpartition("/")[0], request)
+    joint.until(lambda: max(joint.where("web").values()) == 1, "the policy spreads the pods")
+    joint.until(lambda: not waits_for(), "no eviction waits")
+    require_none(repeated_evictions(joint.audit))
 
 
 @pytest.mark.timeout(1800)

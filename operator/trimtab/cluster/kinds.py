@@ -14,6 +14,7 @@ from trimtab.kube.resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     DAEMON_SETS,
+    EVICTION_REQUESTS,
     JOBS,
     LEASES,
     LIMIT_RANGES,
@@ -59,6 +60,12 @@ pods the controllers will create.
 VERTICAL_AUTOSCALING: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS,)
 """Custom resources that determine the requests of new pods. Many clusters do not serve them."""
 
+EVICTIONS: Final[tuple[Resource, ...]] = (EVICTION_REQUESTS,)
+"""Requests of other components to evict pods (Kubernetes 1.37, alpha). Many clusters do not serve them."""
+
+ADDITIONAL: Final[tuple[Resource, ...]] = (*VERTICAL_AUTOSCALING, *EVICTIONS)
+"""Kinds that all planners read where the server serves them."""
+
 KINDS: Final[tuple[Resource, ...]] = (
     NODES,
     NAMESPACES,
@@ -66,7 +73,7 @@ KINDS: Final[tuple[Resource, ...]] = (
     BUDGETS,
     *VOLUMES,
     *OWNERS,
-    *VERTICAL_AUTOSCALING,
+    *ADDITIONAL,
     PODS,
 )
 """Kinds that planners of all types read. The operator always watches them, :data:`OPTIONAL` ones if they are served.
@@ -114,11 +121,11 @@ CHILD_KINDS: Final[dict[Resource, tuple[Resource, ...]]] = {
 They must be readable if the node group is, because otherwise its machines would appear to be missing.
 """
 
-OPTIONAL: Final[frozenset[Resource]] = frozenset((*VERTICAL_AUTOSCALING, *AUTOSCALING))
+OPTIONAL: Final[frozenset[Resource]] = frozenset((*ADDITIONAL, *AUTOSCALING))
 """Kinds that the server may not serve or the user may not read.
 
-Without VerticalPodAutoscalers, the requests of replacements are taken from templates. All others affect only the
-autoscaler.
+Without VerticalPodAutoscalers, the requests of replacements are taken from templates. Without EvictionRequests, no
+eviction waits for those of other components. All other kinds affect only the autoscaler.
 """
 
 REQUIRED: Final[tuple[Resource, ...]] = tuple(each for each in KINDS if each not in OPTIONAL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.cluster.kinds import REQUIRED, VERTICAL_AUTOSCALING
+from trimtab.cluster.kinds import ADDITIONAL, REQUIRED
 from trimtab.controller.permissions import Requirement, events, requirements
 from trimtab.kube.resources import DEPLOYMENTS, HISTORY_RECORDS, PODS
 
@@ -11,7 +11,7 @@ def snapshot_requirements(granted_by: str) -> tuple[Requirement, ...]:
     """Return the requirements for the snapshot that all planners read."""
     return (
         *requirements("list watch", *REQUIRED, granted_by=granted_by),
-        *requirements("list watch", *VERTICAL_AUTOSCALING, granted_by=granted_by, essential=False),
+        *requirements("list watch", *ADDITIONAL, granted_by=granted_by, essential=False),
     )
 
 

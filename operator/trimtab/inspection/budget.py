@@ -176,7 +176,7 @@ class _Budgets:
         return _verdict_by_numbers(budget)
 
     def _notes(self, budget: PodDisruptionBudget, healthy: int) -> list[str]:
-        """Return hints that the status is out of date."""
+        """Return hints that the status is out of date, and who else asks for evictions of the budget's pods."""
         found = []
         computed = max(0, budget.current_healthy - budget.desired_healthy) if budget.expected_pods > 0 else 0
         if budget.disruptions_allowed < computed:
@@ -190,7 +190,18 @@ class _Budgets:
                 f"the status counts {plural(budget.current_healthy, 'healthy pod')}, the cluster has {healthy}: the "
                 "disruption controller has not processed the latest changes yet"
             )
-        return found
+        return found + self._requests(budget)
+
+    def _requests(self, budget: PodDisruptionBudget) -> list[str]:
+        """Return the EvictionRequests of other components for the budget's pods."""
+        from trimtab.kube.objects import PodEvictionRequest
+
+        uids = {pod.uid: pod.name for pod in self._pods[budget.key]}
+        return [
+            f"EvictionRequest {each.name} of {each.requester} asks for the eviction of pod {uids[each.pod_uid]}"
+            for _, each in sorted(self._cluster.snapshot.objects.of(PodEvictionRequest).items())
+            if each.active and each.pod_uid in uids
+        ]
 
     def _evictable(self, budget: PodDisruptionBudget) -> list[Pod]:
         """Return the pods that the Eviction API would evict one after another now."""

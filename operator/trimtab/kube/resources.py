@@ -76,6 +76,9 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 VERTICAL_POD_AUTOSCALERS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
+EVICTION_REQUESTS = Resource(
+    "lifecycle.k8s.io", "v1alpha1", "evictionrequests", "EvictionRequest", type="PodEvictionRequest"
+)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 DEPLOYMENT_CONFIGS = Resource("apps.openshift.io", "v1", "deploymentconfigs", "DeploymentConfig")
 MACHINE_SETS = Resource("machine.openshift.io", "v1beta1", "machinesets", "MachineSet")

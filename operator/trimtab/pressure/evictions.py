@@ -299,6 +299,8 @@ class NodeEvictions:
             log.exception("Failed to evict pod %s from node %s: unexpected error", running.pod.key, job.node)
         finally:
             del self._running[job.node]
+            for planned in job.candidates:
+                self._evictor.withdraw(planned.pod.uid, _requester_of(job))
 
     async def _try(self, running: _Running, planned: PlannedEviction) -> bool:
         """Try to evict one candidate, and return whether to try the next one, because it was refused."""
@@ -358,7 +360,7 @@ class NodeEvictions:
             namespace=pod.namespace,
             pod=pod.name,
             uid=pod.uid,
-            requester=Requester(PRESSURE, job.policy.name, STRATEGY),
+            requester=_requester_of(job),
             node=job.node,
             owner=owner_key(pod),
             how=planned.how,
@@ -444,6 +446,10 @@ class NodeEvictions:
 
     def _now(self) -> float:
         return self._clock.monotonic()
+
+
+def _requester_of(job: EvictionJob) -> Requester:
+    return Requester(PRESSURE, job.policy.name, STRATEGY)
 
 
 def _reason_of(answer: EvictionResponse) -> str:

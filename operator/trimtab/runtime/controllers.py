@@ -49,6 +49,7 @@ from trimtab.kube.resources import (
     CLUSTER_MACHINES,
     DESCHEDULER_POLICIES,
     DESCHEDULING_RUNS,
+    EVICTION_REQUESTS,
     LEASES,
     MACHINE_AUTOSCALERS,
     MACHINES,
@@ -179,6 +180,7 @@ def build_controllers(dependencies: SharedDependencies) -> dict[Resource, Regist
     }
     if BUDGETS in snapshot_resources(dependencies.settings.controllers):
         dependencies.informers.subscribe(BUDGETS, dependencies.evictor.budgets.budget_changed)
+        dependencies.informers.subscribe(EVICTION_REQUESTS, dependencies.evictor.others.changed)
     found: dict[Resource, RegisterHandlers] = {}
     for name, make in made.items():
         if name in dependencies.settings.controllers:

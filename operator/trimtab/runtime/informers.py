@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from trimtab.cluster.kinds import CHILD_KINDS, KINDS, OPTIONAL, VERTICAL_AUTOSCALING, versions
+from trimtab.cluster.kinds import ADDITIONAL, CHILD_KINDS, KINDS, OPTIONAL, versions
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.controller.loop import end_tasks
@@ -152,12 +152,12 @@ class Informers:
     def stale_reason(self) -> str | None:
         """Return the reason why the snapshot is stale; ``None`` if planners may use it.
 
-        The snapshot is stale if a store is not synced, or if a watch is disconnected or relisting. For
-        VerticalPodAutoscalers, only the first response is awaited. Node groups are not included, see
-        :meth:`node_groups_stale_reason`.
+        The snapshot is stale if a store is not synced, or if a watch is disconnected or relisting. Of
+        VerticalPodAutoscalers and EvictionRequests, only the first response is awaited. Node groups are not included,
+        see :meth:`node_groups_stale_reason`.
         """
         wrong = _stale_reason([each for each in self._informers if each.resource not in self._outside_snapshot])
-        waiting = _without_response(each for each in self._optional.values() if each.resource in VERTICAL_AUTOSCALING)
+        waiting = _without_response(each for each in self._optional.values() if each.resource in ADDITIONAL)
         return wrong or (f"waiting for {', '.join(waiting)}" if waiting else None)
 
     def stale_reason_of(self, resources: Collection[Resource]) -> str | None:
@@ -189,7 +189,7 @@ class Informers:
         :meth:`stale_reason` does not include these caches. An absent resource is not stale. But if MachineSets exist
         and their Machines cannot be read, the caches are stale, because all machines would seem to be missing.
         """
-        wrong = _stale_reason([each for each in self._optional.values() if each.resource not in VERTICAL_AUTOSCALING])
+        wrong = _stale_reason([each for each in self._optional.values() if each.resource not in ADDITIONAL])
         if wrong is not None:
             return wrong
         for maker, made in CHILD_KINDS.items():

@@ -161,6 +161,8 @@ class PreemptionExecutor:
         except Exception:  # a bug must not keep the preemptor out of the queue
             log.exception("Failed to preempt pods for pod %s: unexpected error", running.preemption.pod.key)
         finally:
+            for victim in running.preemption.victims:
+                self._evictor.withdraw(victim.uid, _requester_of(running.preemption))
             ended(done)
 
     async def _prepare(self, running: _Running, displaced: Sequence[Pod]) -> bool:
@@ -286,7 +288,7 @@ class PreemptionExecutor:
             namespace=victim.namespace,
             pod=victim.name,
             uid=victim.uid,
-            requester=Requester(SCHEDULING, scheduler_of(preemption.pod)),
+            requester=_requester_of(preemption),
             node=preemption.node,
             owner=owner_key(victim),
             how=how,
@@ -338,6 +340,10 @@ class PreemptionExecutor:
 
     def _report(self, running: _Running, victim: Pod) -> None:
         self._reporter.preempted(victim, running.preemption.pod, running.preemption.node)
+
+
+def _requester_of(preemption: Preemption) -> Requester:
+    return Requester(SCHEDULING, scheduler_of(preemption.pod))
 
 
 def _leaving(current: Pod | None, victim: Pod) -> bool:

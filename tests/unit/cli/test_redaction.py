@@ -19,6 +19,7 @@ from tests.builders import (
     csi_driver,
     csi_node,
     daemon_set,
+    eviction_request,
     job,
     limit_range,
     machine_deployment,
@@ -43,7 +44,7 @@ from tests.validity.objects import OBJECTS
 from trimtab.api import decode
 from trimtab.cli import redaction
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import AUTOSCALING, OWNERS, VERTICAL_AUTOSCALING, VOLUMES
+from trimtab.cluster.kinds import ADDITIONAL, AUTOSCALING, OWNERS, VOLUMES
 from trimtab.inspection.history import entries_of
 from trimtab.kube.wire.decode import decode_object
 
@@ -147,6 +148,7 @@ def private(kind: str) -> dict[str, Any]:
         "VerticalPodAutoscaler": vertical_pod_autoscaler().merge(
             spec={"resourcePolicy": {"x": SECRET}}, status={"recommendation": {"x": SECRET}}
         ),
+        "EvictionRequest": eviction_request().ended("Failed").merge(status={"message": SECRET}),
         "DaemonSet": daemon_set().merge(spec={"template": template}, status={"conditions": [SECRET]}),
         "Machine": machine_set().machine("a-1").on("n1").failed().merge(**machine_parts),
         "MachineSet": machine_set().limits(0, 3).node_labels(a="b").node_taint("c").merge(**set_parts),
@@ -158,7 +160,7 @@ def private(kind: str) -> dict[str, Any]:
     return manifest
 
 
-NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *VERTICAL_AUTOSCALING, *AUTOSCALING)))
+NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *ADDITIONAL, *AUTOSCALING)))
 
 
 @pytest.mark.parametrize("kind", NEWER)

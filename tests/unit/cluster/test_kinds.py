@@ -4,13 +4,13 @@ import pytest
 
 from trimtab.cluster.kinds import (
     ABSENT_ON_OLD_SERVERS,
+    ADDITIONAL,
     AUTOSCALING,
     KINDS,
     OPTIONAL,
     REQUIRED,
     SNAPSHOT_KINDS,
     TAINTING,
-    VERTICAL_AUTOSCALING,
     versions,
 )
 from trimtab.cluster.snapshot import Snapshot
@@ -24,7 +24,7 @@ def test_all_watched_kinds_can_be_decoded():
     assert set(GROUPS) == set(TYPES)
     assert set(KINDS) > ABSENT_ON_OLD_SERVERS
     assert set(SNAPSHOT_KINDS) == {*KINDS, *AUTOSCALING}
-    assert set(KINDS) & OPTIONAL == set(VERTICAL_AUTOSCALING)
+    assert set(KINDS) & OPTIONAL == set(ADDITIONAL)
     assert set(KINDS) - OPTIONAL == set(REQUIRED)
 
 

@@ -18,6 +18,7 @@ from trimtab.disruption.evictor import EvictionLimits, Evictor, PendingEviction,
 from trimtab.disruption.evictor.evictor import REFUSAL_EXPIRY, WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.other_requests import COUNTED
 from trimtab.disruption.evictor.requests import (
     AUTOSCALER,
     DESCHEDULER,
@@ -28,7 +29,7 @@ from trimtab.disruption.evictor.requests import (
 )
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
-from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget
+from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
 
 pytestmark = pytest.mark.looptime
 
@@ -124,6 +125,96 @@ async def test_request_with_deadline_ignores_other_requesters_of_the_pod():
     pod = world.add("web-1")
     admitted(world, pod)
     admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+
+
+# --- EvictionRequests of other components -----------------------------------------------------------------------------
+
+DRAINER = Requester("EvictionRequest", "example.com/drainer")
+
+
+def eviction_request(world: World, pod: Pod, **fields: Any) -> PodEvictionRequest:
+    """Add the EvictionRequest of another component for a pod."""
+    made = PodEvictionRequest(
+        namespace=pod.namespace,
+        name=f"drain-{pod.name}",
+        created=world.clock.now(),
+        pod=pod.name,
+        pod_uid=pod.uid,
+        requester="example.com/drainer",
+        active=True,
+    )
+    made = msgspec.structs.replace(made, **fields)
+    world.evictor.others.changed(None, made)
+    return made
+
+
+@pytest.mark.parametrize("end", ["withdrawn", "removed", "expired"])
+async def test_eviction_waits_for_an_eviction_request_for_the_same_pod(end: str):
+    world = World()
+    pod = world.add("web-1")
+    made = eviction_request(world, pod)
+    waiting = waits(world, pod, POLICY)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_EVICTION, DRAINER)
+    world.evictor.cancel(admitted(world, pod, TAINTS, deadline=0.0))
+    if end == "expired":
+        await asyncio.sleep(COUNTED)
+    else:
+        inactive = msgspec.structs.replace(made, active=False)
+        world.evictor.others.changed(made, inactive if end == "withdrawn" else None)
+    admitted(world, pod, POLICY)
+
+
+async def test_eviction_requests_of_trimtab_and_of_former_pods_are_ignored():
+    world = World()
+    pod = world.add("web-1")
+    eviction_request(world, pod, requester="trimtab.dev/descheduler/spread")
+    eviction_request(world, pod, name="former", pod_uid="uid-former")
+    admitted(world, pod, POLICY)
+
+
+async def test_eviction_waits_for_an_eviction_request_for_another_pod_of_its_owner():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    eviction_request(world, one)
+    waiting = waits(world, two, POLICY, settle=True)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_OWNER, DRAINER)
+    world.evictor.cancel(admitted(world, two, POLICY))
+    world.put(msgspec.structs.replace(one, deleted=1.0))
+    admitted(world, two, POLICY, settle=True)
+
+
+async def test_eviction_request_has_its_share_of_the_budget():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    eviction_request(world, one)
+    waiting = waits(world, two, POLICY)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_BUDGET, DRAINER)
+    world.evictor.cancel(admitted(world, two, TAINTS, deadline=0.0))
+    world.evictor.budgets.budget_changed(budget(1), budget(2))
+    world.evictor.cancel(admitted(world, two, POLICY))
+    world.evictor.budgets.budget_changed(budget(2), budget(1, "web-1"))
+    admitted(world, two, POLICY)
+
+
+async def test_withdrawn_request_loses_its_place_at_once():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    pods = [world.add(f"web-{number}") for number in range(3)]
+    permit = admitted(world, pods[0], TAINTS)
+    waits(world, pods[1], DRAIN)
+    world.evictor.cancel(permit)
+    waits(world, pods[2], POLICY)
+    world.evictor.withdraw(pods[1].uid, DRAIN)
+    admitted(world, pods[2], POLICY)
+    assert world.evictor.waiting() == ()
+
+
+async def test_actions_that_a_plan_gives_up_are_withdrawn():
+    world = World(limits=EvictionLimits(per_minute=1))
+    pods = [world.add(f"web-{number}", owner=f"web-{number}") for number in range(3)]
+    outcomes = await world.execute(world.plan(*pods), seconds=3.0)
+    assert [each.result for each in outcomes] == [EVICTED, SKIPPED, SKIPPED]
+    assert world.evictor.waiting() == ()
 
 
 # --- the same owner --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import BudgetBuilder, PodBuilder, budget, machine_set, node, pod
+from tests.builders import BudgetBuilder, PodBuilder, budget, eviction_request, machine_set, node, pod
 from tests.fixtures.golden import Golden
 from tests.unit.inspection.clusters import cluster_of, descheduler
 from trimtab.cluster.snapshot import Snapshot
@@ -63,6 +63,13 @@ def test_numbers_are_those_of_the_status_and_differences_to_the_cluster_are_note
         ("shop/a", True, "Ready"),
         ("shop/b", False, "NotReady"),
     ]
+
+
+def test_eviction_requests_of_other_components_are_noted() -> None:
+    requests = [eviction_request(pod="a"), eviction_request("old", pod="a").withdrawn(), eviction_request("b", pod="b")]
+    cluster = cluster_of(node("n1"), web("a").uid("uid-a"), pdb().allowing(1, healthy=1, expected=1), *requests)
+    [note] = explain_pdb(cluster, "shop", "web")["notes"]
+    assert note == "EvictionRequest drain-web-1 of example.com/drainer asks for the eviction of pod a"
 
 
 def test_unhealthy_pods_are_named_and_always_allow_is_a_remedy(golden: Golden) -> None:

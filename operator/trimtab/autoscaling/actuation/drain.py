@@ -108,6 +108,7 @@ class Drain:
         self._at_once = at_once
         self._control = control
         self._evictor = evictor
+        self._requester = Requester(AUTOSCALER, f"removal of node {node}", STRATEGY)
         self._ended: RemovalEnded | None = None
         self.evicted: dict[str, str] = {}
         """UIDs of the evicted pods, by ``namespace/name``."""
@@ -141,6 +142,7 @@ class Drain:
             while isinstance(answer, PendingEviction) and self._clock.monotonic() < until:
                 until = await self._wait_for_admission(answer, until, latest)
                 answer = await self._request_eviction(pod)
+            self._evictor.withdraw(pod.uid, self._requester)
             if not isinstance(answer, PendingEviction) and answer.result == EVICTED:
                 self.evicted[pod.key] = pod.uid
                 due[pod.uid] = self._latest_end(pod)
@@ -176,6 +178,8 @@ class Drain:
             log.exception("Failed to evict pod %s from node %s: unexpected error", pod.key, self._node)
             message = f"pod {pod.key} was not evicted: {type(error).__name__}: {error}"
             self._ended = self._ended or failed(reasons.REMOVAL_FAILED, message, pod=pod)
+        finally:
+            self._evictor.withdraw(pod.uid, self._requester)
         return 0.0
 
     async def _evict_with_retries(self, pod: Pod) -> float:
@@ -303,6 +307,6 @@ class Drain:
             owner=owner_key(pod),
             reason=reasons.UNDERUTILIZED,
             message=f"node {self._node} is being removed",
-            requester=Requester(AUTOSCALER, f"removal of node {self._node}", STRATEGY),
+            requester=self._requester,
             grace_period=self._grace_period_override(pod),
         )

@@ -24,9 +24,9 @@ with a high priority. They still count toward the limits, so that voluntary evic
 Requesters that wait for the same limit or the same PodDisruptionBudget are admitted in the order in which they began to
 wait. Requests with a deadline take precedence, and drains and node pressure precede the descheduler if they began to
 wait at most :data:`HEAD_START` later, so that no requester waits forever. A request that a PodDisruptionBudget refused
-keeps its place until its requester repeats it. All state is in memory. After a restart, the status of budgets and the
-state of owners' pods show which evictions have been made, and the history shows those of the last minute
-(:meth:`Evictor.restore`).
+keeps its place until its requester repeats or withdraws it. All state is in memory. After a restart, the status of
+budgets and the state of owners' pods show which evictions have been made, and the history shows those of the last
+minute (:meth:`Evictor.restore`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from trimtab.disruption.evictor.eviction_api import (
 )
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.other_requests import OtherRequests, requester_of
 from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisruptions
 from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
@@ -74,7 +75,7 @@ from trimtab.disruption.limits import ALL, MINUTE, LimitScope, describe_scope, l
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodDisruptionBudget
 from trimtab.kube.token_bucket import SlidingWindow
 
 T = TypeVar("T")
@@ -269,6 +270,8 @@ class Evictor:
 
     Attributes:
         budgets: the outstanding disruptions of PodDisruptionBudgets.
+        others: the EvictionRequests of other components. Requests without a deadline wait for those of the same pod and
+            of other pods of its owner, and leave them their share of the PodDisruptionBudget.
         history: the results of recent requests, the latest last.
         limits: operator-wide limits.
     """
@@ -285,7 +288,8 @@ class Evictor:
     ) -> None:
         """Create the evictor.
 
-        The caller must pass the watch events of PodDisruptionBudgets to :attr:`budgets`.
+        The caller must pass the watch events of PodDisruptionBudgets to :attr:`budgets`, and those of EvictionRequests
+        to :attr:`others`.
 
         Args:
             clock: wall clock and monotonic clock.
@@ -296,6 +300,7 @@ class Evictor:
             owner_events: emits events on the controllers of evicted pods; ``None`` for no events.
         """
         self.budgets = OutstandingDisruptions()
+        self.others = OtherRequests()
         self.history: deque[EvictionRecord] = deque(maxlen=HISTORY_SIZE)
         self._clock = clock
         self._view = view
@@ -369,7 +374,8 @@ class Evictor:
             pod: the pod from the cache.
         """
         now = self._now()
-        found = self._already_evicted(request, now) or self.owner_unsettled(request, pod)
+        found = self._already_evicted(request, now) or self._requested_by_others(request)
+        found = found or self.owner_unsettled(request, pod)
         found = found or self._budget(request, pod, now) or self._limit(request, now)
         if found is not None:
             return found
@@ -383,6 +389,17 @@ class Evictor:
         self._clean_up(now)
         return permit
 
+    def withdraw(self, uid: str, requester: Requester) -> None:
+        """Drop a waiting request that its requester does not want any more. No-op if it does not wait.
+
+        A request that has been admitted is ended with :meth:`cancel`.
+
+        Args:
+            uid: UID of the pod.
+            requester: the requester.
+        """
+        self._forget_waiter((uid, requester))
+
     def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:
         """Return the reason why the pod's owner has not recovered from its last eviction.
 
@@ -394,7 +411,7 @@ class Evictor:
         pods = self._view.owned_by(owner)
         message = self._owners.unsettled(owner, pod, pods, now=self._now(), now_epoch=self._clock.now())
         if message is None:
-            return None
+            return self._owner_requested_by_others(request, owner, pods)
         other = self._owners.requester(owner)
         if other is not None and other.controller != request.requester.controller:
             message = f"{message} (by {other})"
@@ -656,6 +673,41 @@ class Evictor:
             return None
         return self._wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by)
 
+    def _requested_by_others(self, request: EvictionRequest) -> PendingEviction | None:
+        if request.deadline is not None:
+            return None
+        found = self.others.of_pod(request.namespace, request.uid, now=self._clock.now())
+        if found is None:
+            return None
+        message = f"EvictionRequest {found.name} of {found.requester} is evicting the same pod"
+        return self._wait(request, WAITING_FOR_EVICTION, message, requester_of(found))
+
+    def _owner_requested_by_others(
+        self, request: EvictionRequest, owner: OwnerKey, pods: Sequence[Pod]
+    ) -> PendingEviction | None:
+        requested = {each.pod_uid: each for each in self.others.of_namespace(owner.namespace, now=self._clock.now())}
+        for pod in pods if requested else ():
+            found = requested.get(pod.uid)
+            if found is not None and pod.uid != request.uid and pod.deleted is None and not pod.terminal:
+                message = (
+                    f"EvictionRequest {found.name} of {found.requester} is evicting {pod.name} of the same {owner}"
+                )
+                return self._wait(request, WAITING_FOR_OWNER, message, requester_of(found))
+        return None
+
+    def _budget_requested_by_others(self, request: EvictionRequest, budget: PodDisruptionBudget) -> list[Requester]:
+        """Return the requesters of other pods of a budget that run and whose disruption its status does not show."""
+        if request.deadline is not None:
+            return []
+        found = []
+        for each in self.others.of_namespace(request.namespace, now=self._clock.now()):
+            pod = None if each.pod_uid == request.uid else self._view.pod(each.pod_key)
+            if pod is None or pod.uid != each.pod_uid or pod.deleted is not None or pod.name in budget.disrupted_pods:
+                continue
+            if self.budgets.budget_of(pod) is budget:
+                found.append(requester_of(each))
+        return found
+
     def _budget(self, request: EvictionRequest, pod: Pod, now: float) -> PendingEviction | None:
         if request.how != "Evict" or request.overdue:
             return None
@@ -664,8 +716,15 @@ class Evictor:
             return None
         scope = (BUDGET, budget.key)
         found = self.budgets.exhausted(pod, now=now)
+        others = [] if found is not None else self._budget_requested_by_others(request, budget)
         if found is not None:
             message, requester = found.message, found.requester
+        elif others and budget.disruptions_allowed <= len(others) + self.budgets.outstanding(budget, pod, now=now):
+            message = (
+                f"PodDisruptionBudget {budget.name} allows {budget.disruptions_allowed} disruptions, and "
+                f"{len(others)} EvictionRequests are for other pods of it"
+            )
+            requester = others[0]
         else:
             ahead = self._ahead(request, BUDGET, scope, now)
             if not ahead or budget.disruptions_allowed > len(ahead) + self.budgets.outstanding(budget, pod, now=now):

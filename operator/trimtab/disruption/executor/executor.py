@@ -252,6 +252,7 @@ class OutcomeRecorder:
         """Record and report the outcome of an action, and release its reservations if its pod was not evicted."""
         if eviction.permit is not None:
             self._dependencies.evictor.conclude(eviction.permit, msgspec.structs.replace(answer, retry=False))
+        self.withdraw(eviction)
         # A failure, for example of a webhook, may affect all pods. Keep its share of the rate limit to limit requests.
         if answer.result not in _TAKEN and answer.result != FAILED and answer.reason != EVICTION_REFUSED:
             self.release(eviction)
@@ -277,6 +278,14 @@ class OutcomeRecorder:
         if eviction.permit is not None:
             self._dependencies.evictor.cancel(eviction.permit)
             eviction.permit = None
+
+    def withdraw(self, eviction: QueuedEviction) -> None:
+        """Give up the place of an action that waits for admission."""
+        self._dependencies.evictor.withdraw(eviction.action.uid, self.requester(eviction))
+
+    def requester(self, eviction: QueuedEviction) -> Requester:
+        """Return the policy and strategy that planned an action."""
+        return Requester(DESCHEDULER, self._options.policy.name, eviction.action.strategy)
 
     def release_pace(self, eviction: QueuedEviction) -> None:
         """Release only the action's share of the policy's rate limit."""
@@ -333,6 +342,7 @@ class Execution:
                 if eviction.permit is not None:
                     uncertain = id(queue) in sent or eviction.uncertain
                     self._dependencies.evictor.cancel(eviction.permit, uncertain=uncertain)
+                self._recorder.withdraw(eviction)
 
     # --- time --------------------------------------------------------------------------------------------------
 
@@ -483,7 +493,7 @@ class Execution:
             self._send(queue, evict_once(self._dependencies.api, self._request(queue, eviction), timeout=timeout))
 
     def _request(self, queue: OwnerQueue, eviction: QueuedEviction) -> EvictionRequest:
-        requester = Requester(DESCHEDULER, self._options.policy.name, eviction.action.strategy)
+        requester = self._recorder.requester(eviction)
         return request_of(
             eviction.action, owner=queue.owner, requester=requester, grace_period=self._options.grace_period
         )

@@ -61,6 +61,7 @@ from trimtab.kube.objects.workload import (
     DaemonSet,
     Job,
     PodDisruptionBudget,
+    PodEvictionRequest,
     PodTemplate,
     ReplicaSet,
     ReplicationController,
@@ -91,6 +92,7 @@ KubeObject = (
     | DaemonSet
     | Job
     | VerticalPodAutoscaler
+    | PodEvictionRequest
     | Lease
     | MachineSet
     | Machine
@@ -144,6 +146,7 @@ __all__ = [
     "PodAffinityTerm",
     "PodCondition",
     "PodDisruptionBudget",
+    "PodEvictionRequest",
     "PodSpec",
     "PodTemplate",
     "PreferredNodeTerm",

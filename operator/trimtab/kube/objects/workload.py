@@ -91,6 +91,26 @@ class VerticalPodAutoscaler(Namespaced, frozen=True, gc=False):
     sets_requests: bool = True
 
 
+class PodEvictionRequest(Namespaced, frozen=True, gc=False):
+    """lifecycle.k8s.io/v1alpha1 EvictionRequest (Kubernetes 1.37, KEP-4563).
+
+    ``pod`` and ``pod_uid`` identify the pod to evict; both are ``""`` if the target is not a pod. ``requester`` is a
+    domain-prefixed key such as ``example.com/drainer``. ``active`` is whether the intent is Eviction and the request
+    has neither failed nor evicted the pod.
+    """
+
+    created: float | None = None
+    pod: str = ""
+    pod_uid: str = ""
+    requester: str = ""
+    active: bool = False
+
+    @property
+    def pod_key(self) -> str:
+        """Return the key of the pod, ``namespace/name``."""
+        return f"{self.namespace}/{self.pod}"
+
+
 class PodDisruptionBudget(Namespaced, frozen=True, gc=False):
     """A PodDisruptionBudget with the status that the disruption controller last wrote.
 

@@ -1,4 +1,4 @@
-"""Custom resources of other projects as structs for JSON and YAML: machines, node groups, VerticalPodAutoscalers.
+"""Custom resources of other projects, and EvictionRequests, as structs for JSON and YAML.
 
 Custom resources have no protobuf form, so these structs are the schema. All fields except those of type Any are written
 to snapshot files. One struct reads a kind of both APIs in all versions. If the two APIs store the same value in
@@ -172,3 +172,45 @@ class VerticalPodAutoscaler(Message):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: VerticalPodAutoscalerSpec = field(default_factory=VerticalPodAutoscalerSpec)
+
+
+class EvictionPodReference(Message):
+    """The pod that an EvictionRequest is to evict."""
+
+    name: str = ""
+    uid: str = ""
+
+
+class EvictionTarget(Message):
+    """The target of an EvictionRequest."""
+
+    pod: EvictionPodReference | None = None
+
+
+class PodEvictionRequestSpec(Message):
+    """The spec of an EvictionRequest."""
+
+    target: EvictionTarget = field(default_factory=EvictionTarget)
+    requester: str = ""
+    intent: str = ""
+
+
+class EvictionRequestCondition(Message):
+    """A condition of an EvictionRequest."""
+
+    type: str = ""
+    status: str = ""
+
+
+class PodEvictionRequestStatus(Message):
+    """The status of an EvictionRequest."""
+
+    conditions: tuple[EvictionRequestCondition, ...] = ()
+
+
+class PodEvictionRequest(Message):
+    """lifecycle.k8s.io/v1alpha1 EvictionRequest."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodEvictionRequestSpec = field(default_factory=PodEvictionRequestSpec)
+    status: PodEvictionRequestStatus = field(default_factory=PodEvictionRequestStatus)

@@ -32,6 +32,7 @@ GROUPS: Final = {
     "DaemonSet": "apps",
     "Job": "batch",
     "VerticalPodAutoscaler": "autoscaling.k8s.io",
+    "PodEvictionRequest": "lifecycle.k8s.io",
     "Lease": "coordination.k8s.io",
     "MachineSet": "machine.openshift.io",
     "Machine": "machine.openshift.io",
@@ -45,7 +46,11 @@ GROUPS: Final = {
 The name of a type is its kind. If two groups have the same kind, :data:`_KINDS` maps the type name to the kind.
 """
 
-_KINDS: Final = {"ClusterMachineSet": "MachineSet", "ClusterMachine": "Machine"}
+_KINDS: Final = {
+    "ClusterMachineSet": "MachineSet",
+    "ClusterMachine": "Machine",
+    "PodEvictionRequest": "EvictionRequest",
+}
 _TYPES: Final = {
     kind: {GROUPS[name]: name for name in GROUPS if _KINDS.get(name, name) == kind}
     for kind in (_KINDS.get(name, name) for name in GROUPS)
@@ -60,14 +65,18 @@ MACHINES: Final = frozenset(
 )
 """The types of node groups and machines."""
 
-CUSTOM: Final = MACHINES | {"VerticalPodAutoscaler"}
-"""The types that are custom resources of other projects."""
+CUSTOM: Final = MACHINES | {"VerticalPodAutoscaler", "PodEvictionRequest"}
+"""The types that are custom resources of other projects, or of an API group that many servers do not serve."""
 
 JSON_ONLY: Final = CUSTOM | {"DaemonSet"}
 """The types that are requested as JSON: custom resources have no protobuf encoding, and clusters have few
 DaemonSets."""
 
-_VERSIONS: Final = {"machine.openshift.io": ("v1beta1",), "cluster.x-k8s.io": ("v1beta2", "v1beta1")}
+_VERSIONS: Final = {
+    "machine.openshift.io": ("v1beta1",),
+    "cluster.x-k8s.io": ("v1beta2", "v1beta1"),
+    "lifecycle.k8s.io": ("v1alpha1",),
+}
 """The API versions of groups that have no v1."""
 
 _OLDER_VERSIONS: Final = {
@@ -100,6 +109,7 @@ _NAMESPACED: Final = frozenset(
         "DaemonSet",
         "Job",
         "VerticalPodAutoscaler",
+        "EvictionRequest",
         "Lease",
         "MachineSet",
         "Machine",

@@ -493,6 +493,7 @@ class EvictionAttempts:
             self._queue.remove(entry)
             del self.entries[entry.deadline.key]
             self.granted -= entry.granted
+            self._services.evictor.withdraw(entry.deadline.uid, REQUESTER)
 
     def _monotonic(self) -> float:
         return self._services.clock.monotonic()

@@ -31,6 +31,7 @@ from trimtab.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    PodEvictionRequest,
     PodTemplate,
     PriorityClass,
     ReplicaSet,
@@ -441,6 +442,22 @@ def project_vertical_pod_autoscaler(message: Any, interner: Interner) -> Vertica
     )
 
 
+def project_eviction_request(message: Any, interner: Interner) -> PodEvictionRequest:
+    """Project an EvictionRequest."""
+    pod = message.spec.target.pod
+    ended = any(each.type in _ENDED and each.status == "True" for each in message.status.conditions)
+    return PodEvictionRequest(
+        **fields.metadata(PodEvictionRequest, message, interner),
+        pod="" if pod is None else pod.name,
+        pod_uid="" if pod is None else pod.uid,
+        requester=message.spec.requester,
+        active=pod is not None and message.spec.intent == "Eviction" and not ended,
+    )
+
+
+_ENDED: Final = frozenset({"Failed", "TargetEvicted"})
+
+
 def _optional(message: Any, field: str) -> int | None:
     return getattr(message, field) if message.HasField(field) else None
 
@@ -514,5 +531,6 @@ _PROJECTORS: Final[dict[str, Projector]] = {
     "Service": project_service,
     "Lease": project_lease,
     "VerticalPodAutoscaler": project_vertical_pod_autoscaler,
+    "PodEvictionRequest": project_eviction_request,
     **machine.PROJECTORS,
 }

@@ -327,4 +327,4 @@ def test_removed_status_role_is_in_log_and_metrics(world: World) -> None:
         wait_for(lambda: 'status="403"' in (process.get("/metrics") or ""), "refused requests", timeout=LONGEST)
     finally:
         world.restore(role)
-    wait_for(lambda: "has permissions again" in process.log.read_text(), "the return", timeout=LONGEST)
+    wait_for(lambda: "has regained permissions" in process.log.read_text(), "the return", timeout=LONGEST)

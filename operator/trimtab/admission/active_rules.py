@@ -112,7 +112,7 @@ class ActiveRules(Generic[C]):
             except InputError as problem:
                 self.problem = str(problem)
         if rules is None:
-            force = "the previous version stays in force" if self.applied is not None else "no rule is in force"
+            force = "the previous version remains in effect" if self.applied is not None else "no rule is in effect"
             log.error("PlacementAdmission default is invalid: %s; %s", self.problem, force)
             return
         self.applied, self.rules, self.problem = new, rules, ""

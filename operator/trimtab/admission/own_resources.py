@@ -480,7 +480,7 @@ def _pool_warnings(spec: PlacementAdmissionSpec) -> Findings:
                 yield FieldError(
                     f"{field}.taint",
                     f"is also the taint of the hardware class {each.name}: pods outside the pool that use the hardware "
-                    "get a toleration of it, and are refused because of it",
+                    "get a toleration of the taint, and are refused because of that toleration",
                 )
 
 

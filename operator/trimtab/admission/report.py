@@ -406,7 +406,7 @@ def _conditions(
 ) -> tuple[ConditionUpdate, ...]:
     if spec is None:
         problem = "; ".join(map(str, errors)) or "the spec cannot be decoded"
-        message = f"{problem}. The last valid version stays in force."
+        message = f"{problem}. The last valid version remains in effect."
         return (
             condition(READY, False, reasons.INVALID_PLACEMENT_ADMISSION, message),
             condition(DEGRADED, True, reasons.INVALID_PLACEMENT_ADMISSION, message),
@@ -421,7 +421,7 @@ def _conditions(
     rules = ", ".join(configured_rules(spec)) or "no rule is configured"
     if spec.mode == "Warn":
         return condition(
-            READY, True, reasons.WARNING_ONLY, f"clients are warned, nothing is refused: {rules}"
+            READY, True, reasons.WARNING_ONLY, f"the webhooks warn clients and refuse nothing: {rules}"
         ), degraded
     return condition(READY, True, reasons.ENFORCING, rules), degraded
 

@@ -78,7 +78,7 @@ class AdmissionMetrics:
         )
         self.seconds = Histogram(
             "trimtab_admission_request_seconds",
-            "Time to answer an admission request in seconds, without the connection.",
+            "Seconds from receiving an admission request to answering it, without setting up the connection.",
             ["webhook"],
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5),
             registry=registry,
@@ -97,7 +97,7 @@ class AdmissionMetrics:
         )
         self.certificate_expiry = Gauge(
             "trimtab_admission_certificate_expiry_timestamp_seconds",
-            "When the served certificate expires, in seconds since the epoch.",
+            "Unix time at which the served certificate expires.",
             registry=registry,
         )
         self.policy_valid = Gauge(

@@ -105,18 +105,18 @@ class ResourceLimits(Spec, frozen=True):
     max_nodes_total: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes in the cluster, including control plane nodes. To allow every node group to "
-            "reach its maximum size, set this to at least the number of nodes outside of node groups plus the sum of "
-            "the maximum sizes of all node groups. 0 means unlimited."
+            "Maximum number of nodes in the cluster, including control plane nodes. 0 means unlimited. For every node "
+            "group to be able to reach its maximum size, this value must be at least the number of nodes outside of "
+            "node groups plus the sum of the maximum sizes of all node groups."
         ),
     ] = None
     max_nodes_per_namespace: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes that the pods of one namespace may use. No node is added for pods of a namespace "
-            "if the namespace would then exceed the limit. Only nodes that belong to node groups are counted. A node "
-            "that several namespaces share counts toward each of them in proportion to the requests of their pods. "
-            f"DaemonSet pods and static pods are ignored. 0 means unlimited. {OURS}"
+            "Maximum number of nodes in node groups that the pods of one namespace may use. 0 means unlimited. No node "
+            "is added for pods of a namespace that would then exceed the limit. A node that several namespaces share "
+            "counts toward each of them in proportion to the requests of their pods. DaemonSet pods and static pods "
+            f"are ignored. {OURS}"
         ),
     ] = None
     cores: Annotated[
@@ -224,22 +224,19 @@ class ScaleDown(Spec, frozen=True):
         GoDuration | None,
         go_duration_doc(
             "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict (false or "
-            "on-completion) may block the removal of a node. After that time, the annotation is ignored for all pods "
-            "on the node. The time is measured from the moment at which an annotation or a PodDisruptionBudget first "
-            "blocks the removal. Changing the annotation or replacing the pod does not reset it. PodDisruptionBudgets "
-            "are never ignored: if they block the removal for longer, status.kept lists the node with the reason "
-            f"HeldTooLong. If unset, annotations can block removals indefinitely. {OURS}",
+            "on-completion) can block the removal of a node. The time starts when an annotation or a "
+            "PodDisruptionBudget first blocks the removal. Changing the annotation or replacing the pod does not reset "
+            "it. PodDisruptionBudgets are never ignored. If unset, annotations can block removals indefinitely. "
+            f"{OURS}",
         ),
     ] = None
     replace: Annotated[
         OnOff,
         doc(
-            "Whether to consolidate nodes, that is, to replace them with new nodes from other node groups if the pods "
-            "fit on the new nodes and the total price is lower. The hourly price of a node is read from the "
-            "annotation trimtab.dev/price of its node group, as a decimal number such as 0.192 in a currency that is "
-            "the same for all node groups. Node groups without this annotation are ignored. The new nodes are added "
-            "before the old nodes are drained. Nodes are replaced regardless of their utilization, so healthy pods are "
-            f"evicted. {OURS}"
+            "Whether to consolidate nodes, that is, to replace them with cheaper nodes from other node groups. The new "
+            "nodes are added before the old nodes are drained. Healthy pods are evicted regardless of the utilization "
+            "of their node. The hourly price of a node is in the annotation trimtab.dev/price of its node group, in "
+            f"the same currency for all node groups. Node groups without this annotation are ignored. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
@@ -331,11 +328,10 @@ class ScaleUp(Spec, frozen=True):
     default_architecture: Annotated[
         Architecture | None,
         doc(
-            "CPU architecture (label kubernetes.io/arch) to assume for new nodes of a node group if neither its "
-            "object nor an earlier node specifies one. If unset, the architecture of the cluster's nodes is assumed "
-            "if all of them have the same one, or else that of the control plane nodes if all of those have the same "
-            "one. Otherwise, no architecture is assumed. Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of "
-            f"cluster-autoscaler. {OURS}"
+            "CPU architecture (label kubernetes.io/arch) to assume for new nodes of a node group if neither its object "
+            "nor an earlier node specifies one. If unset, the architecture that all nodes have is assumed or, if they "
+            "differ, the one that all control plane nodes have. If those differ too, no architecture is assumed. "
+            f"Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. {OURS}"
         ),
     ] = None
 
@@ -356,10 +352,10 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
         str,
         Meta(max_length=253),
         doc(
-            "Name of the cluster whose node groups are scaled. It is compared with spec.clusterName of Cluster API "
-            "objects and, if present, with the label machine.openshift.io/cluster-api-cluster of Machine API objects. "
-            "If empty, the node groups of an API are scaled only if all objects of that API belong to the same "
-            "cluster."
+            "Name of the cluster whose node groups are scaled. The name is compared with spec.clusterName of Cluster "
+            "API objects and, if present, with the label machine.openshift.io/cluster-api-cluster of Machine API "
+            "objects. If empty, the node groups of an API are scaled only if all objects of that API belong to the "
+            "same cluster."
         ),
     ] = ""
     namespaces: Annotated[
@@ -390,7 +386,7 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         ResourceLimits,
         doc(
             "Limits for the total number of nodes, CPU cores, memory and GPUs in the cluster. Limits only prevent "
-            "nodes from being added or removed. They never trigger a scale-up or scale-down."
+            "nodes from being added or removed. Limits never trigger a scale-up or scale-down."
         ),
     ] = ResourceLimits()
     scale_down: Annotated[
@@ -412,9 +408,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     max_node_provision_time: Annotated[
         GoDuration,
         go_duration_doc(
-            "Maximum time for a requested node to register. After that time, the scale-up counts as failed, its node "
-            "group is not scaled up until a backoff has elapsed, and the pending pods are considered for scale-up "
-            "again.",
+            "Maximum time for a requested node to register. After that time, the scale-up counts as failed, the node "
+            "group is in backoff, and the pending pods are considered for scale-up again.",
         ),
     ] = "15m"
     pod_priority_threshold: Annotated[
@@ -451,16 +446,13 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     expanders: Annotated[
         tuple[Expander, ...],
         bounded(
-            "How to choose the node group to scale up if the pending pods fit on new nodes of several groups, in "
-            "order of precedence. Each expander chooses among the node groups that the previous expanders rank "
-            "equally. LeastWaste: least unused cpu and memory on the new nodes. Priority: highest priority in "
-            "the ConfigMap cluster-autoscaler-priority-expander. Random: a random node group. The following "
-            "expanders exist only in trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new "
-            "nodes. Price: lowest price per requested CPU core, where 8 GiB of requested memory count as one "
-            "core. The annotation trimtab.dev/price of a node group contains the price of one node per hour as a "
-            "decimal number, for example 0.192, in a currency that is the same for all node groups. Node groups "
-            "without this annotation are chosen only if none has it. Grpc: the choice of the expander server "
-            "that is configured with the operator's flag --expander-grpc-address. Defaults to LeastWaste.",
+            "Expanders, in order of precedence, that choose the node group to scale up if the pending pods fit on new "
+            "nodes of several groups. LeastWaste: least unused cpu and memory. Priority: highest priority in the "
+            "ConfigMap cluster-autoscaler-priority-expander. Random: a random group. MostPods: most pending pods that "
+            "fit. LeastNodes: fewest new nodes. Price: lowest price per requested CPU core, where 8 GiB of requested "
+            "memory count as one core. Node groups without the annotation trimtab.dev/price are chosen only if none "
+            "has it. Grpc: the choice of the server in the operator's flag --expander-grpc-address. MostPods, "
+            "LeastNodes, Price and Grpc exist only in trimtab. Defaults to LeastWaste.",
             limit=7,
             **SET,
         ),
@@ -472,7 +464,7 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         tuple[LabelKey, ...],
         bounded(
             "Keys of taints that new nodes have until they are ready to run pods, for example until a GPU driver is "
-            "installed. A new node with such a taint counts as upcoming. These taints are ignored when the autoscaler "
+            "installed. A new node with such a taint counts as upcoming. The autoscaler ignores these taints when it "
             "determines whether pending pods fit on a new node.",
             limit=64,
             **SET,
@@ -505,10 +497,10 @@ class ClusterAutoscaler(Spec, frozen=True):
     """Configures the cluster autoscaler, which adds nodes for unschedulable pods and removes unneeded nodes.
 
     There is one ClusterAutoscaler per cluster, named default. It scales node groups within their minimum and maximum
-    sizes, which are set, for example, by MachineAutoscalers.
+    sizes, which MachineAutoscalers can set.
 
-    Setting the annotation trimtab.dev/try-again to a new value ends the backoff of all node groups, so that node groups
-    whose last scale-up failed can be scaled up again.
+    To end the backoff of all node groups after failed scale-ups, set the annotation trimtab.dev/try-again to a new
+    value.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

@@ -53,8 +53,8 @@ Doubt = Annotated[
 Adopted = Annotated[
     bool,
     doc(
-        "If true, the scale-up was not initiated by the autoscaler: another client increased the target size, or the "
-        "node group is replacing a deleted machine."
+        "Whether the scale-up was not initiated by the autoscaler, because another client increased the target size or "
+        "the node group is replacing a deleted machine."
     ),
 ]
 
@@ -118,8 +118,8 @@ class NodeGroupStatus(Status, frozen=True):
         GroupId,
         doc(
             "Identifier of the node group in the form Kind/namespace/name, for example "
-            "MachineSet/openshift-machine-api/workers-a. The identifier of a group without an object in the cluster "
-            "has the form provider/name."
+            "MachineSet/openshift-machine-api/workers-a. For a group that exists only at an external provider, the "
+            "form is provider/name."
         ),
     ]
     min_size: Annotated[
@@ -166,20 +166,22 @@ class NodeGroupStatus(Status, frozen=True):
     failures: Annotated[
         NaturalInt,
         doc(
-            "Number of recent failed scale-ups. Each of them doubles the next backoff, up to 30 minutes. The number "
-            "is reset to 0 three hours after the end of the last backoff."
+            "Number of recent failed scale-ups. Each failed scale-up doubles the next backoff, up to 30 minutes. The "
+            "number is reset to 0 three hours after the end of the last backoff."
         ),
     ] = 0
     last_error: Annotated[
         LastError | None,
-        doc("Last scale-up error of the node group. It is removed three hours after the end of the last backoff."),
+        doc(
+            "Last scale-up error of the node group. The error is removed three hours after the end of the last backoff."
+        ),
     ] = None
     boots: Annotated[
         tuple[Annotated[float, Meta(ge=0)], ...],
         bounded(
             "Boot times of the most recent scale-ups in seconds, oldest first. A boot time is the time from the "
-            "creation of a machine until its node became Ready. If a scale-up added several nodes, its longest "
-            "boot time is listed. The list is only informational: scaling decisions do not depend on it.",
+            "creation of a machine until its node became Ready. If a scale-up added several nodes, its longest boot "
+            "time is listed. Scaling decisions do not depend on this list.",
             limit=MAX_BOOTS,
             **ATOMIC,
         ),
@@ -265,10 +267,11 @@ class RemovingNode(Status, frozen=True):
     phase: Annotated[
         str,
         bounded(
-            "Phase of the removal: Tainting, Waiting (for schedulers to observe the taint), Evicting, "
-            "EvictingDaemonSets, Delayed (by an annotation of the node), Drained (waiting for other nodes of the node "
-            "group), Marked (the machine is marked for deletion), Removing, Verifying (which machine is deleted) or "
-            "Returning (the node is kept, and its taint is removed).",
+            "Phase of the removal. Tainting: the operator taints the node. Waiting: schedulers observe the taint. "
+            "Evicting, EvictingDaemonSets: pods are evicted. Delayed: an annotation of the node delays the removal. "
+            "Drained: other nodes of the node group are still being drained. Marked: the machine is marked for "
+            "deletion. Removing: the size of the node group is reduced. Verifying: the operator checks which machine "
+            "is deleted. Returning: the node is kept, and its taint is removed.",
             limit=128,
         ),
     ] = ""
@@ -285,7 +288,7 @@ class ReplacedNode(Status, frozen=True):
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     uid: Annotated[
-        str, bounded("UID of the node. It distinguishes the node from a later node with the same name.", limit=64)
+        str, bounded("UID of the node, which distinguishes it from a later node with the same name.", limit=64)
     ] = ""
 
 
@@ -389,13 +392,12 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the autoscaler. Known types are Ready (the spec is valid, the last iteration "
-            "completed, and at least one node group can be scaled up if there are any), Progressing (nodes are "
-            "being added or removed), Degraded (a problem prevents part of the spec from being fulfilled, for "
-            "example a node group is in backoff), Conflicting (settings of a DeschedulerPolicy and of scaleDown "
-            "work against each other), Contended (a second trimtab installation, not a standby replica, manages "
-            "the same objects) and PermissionsMissing (the service account lacks permissions that the autoscaler "
-            "needs)."
+            "Current conditions of the autoscaler. Ready: the spec is valid, the last iteration completed, and at "
+            "least one node group can be scaled up if there are any. Progressing: nodes are being added or removed. "
+            "Degraded: a problem prevents part of the spec from being fulfilled. Conflicting: settings of a "
+            "DeschedulerPolicy and of scaleDown work against each other. Contended: a second trimtab installation "
+            "manages the same objects. PermissionsMissing: the service account lacks permissions that the autoscaler "
+            "needs."
         ),
     ] = ()
     try_again: Annotated[
@@ -455,8 +457,8 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     held: Annotated[
         tuple[HeldNode, ...],
         bounded(
-            "Blocked: nodes whose removal is blocked only by pod annotations or PodDisruptionBudgets, longest "
-            "blocked first. Empty if spec.scaleDown.maxHold is not set.",
+            "Nodes whose removal is blocked only by pod annotations or PodDisruptionBudgets, longest blocked first. "
+            "Empty if spec.scaleDown.maxHold is not set.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -497,11 +499,9 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     pending: Annotated[
         tuple[PendingPods, ...],
         bounded(
-            "Pending pods for which the last iteration added no nodes, grouped by namespace, reason and message. "
-            "The list includes pods that fit on existing or upcoming nodes. It also includes pods that are not "
-            "counted in lastIteration.pendingPods: pods that are terminating, have scheduling gates, or were not "
-            "yet reported as unschedulable by their scheduler. Pods that no scale-up can make schedulable are "
-            "listed first, followed by the largest groups.",
+            "Pending pods for which the last iteration added no nodes, grouped by namespace, reason and message. Pods "
+            "that fit on existing or upcoming nodes, and pods that lastIteration.pendingPods does not count, are also "
+            "listed. Pods that no scale-up can make schedulable are listed first, followed by the largest groups.",
             limit=MAX_PENDING,
             **ATOMIC,
         ),

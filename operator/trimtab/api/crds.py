@@ -294,8 +294,8 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Evicted",
                 ".status.evicted",
                 type="integer",
-                description="Number of pods evicted since the policy was created, including deleted terminated pods, "
-                "and without evictions that were still in progress when their cycle ended.",
+                description="Number of pods evicted since the policy was created, including terminated pods that were "
+                "deleted. Evictions that were still in progress when their cycle ended are not counted.",
             ),
             Column("Next", ".status.nextRun", description="Time at which the next cycle is due."),
             _condition_column("Ready", "Whether the policy is valid and its last cycle completed."),

@@ -113,14 +113,13 @@ class Protections(Spec, frozen=True):
 
     The following pods are always protected: pods with a system-critical priority, static and mirror pods, DaemonSet
     pods, pods of a PodGroup, terminating pods, pods that are still Pending on their node less than 5 minutes after
-    their creation, and pods without a controller, except those in phase Failed. The
-    following pods are protected by default: pods with emptyDir or hostPath volumes, pods in system namespaces, and pods
-    in phase Failed without a controller.
+    their creation, and pods without a controller, except those in phase Failed. The following pods are protected by
+    default: pods with emptyDir or hostPath volumes, pods in system namespaces, and pods in phase Failed without a
+    controller.
 
-    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from
-    PodsWithLocalStorage, SystemNamespaces, all protections in extra, noEvictionPolicy, minReplicas, minPodAge,
-    spec.priorityThreshold, the protection of pods that are Pending, and the protection of single replicas if
-    spec.singleReplica is Surge. With any other value, the annotation protects the pod.
+    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from the protection of
+    Pending pods and from all protections that the policy can configure, except FailedBarePods. With any other value,
+    the annotation protects the pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -193,12 +192,11 @@ class Protections(Spec, frozen=True):
     max_hold: Annotated[
         Duration | None,
         duration_doc(
-            "Maximum time for which an annotation can prevent the eviction of a workload's pods. Applies to "
-            'descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
-            "descheduler.alpha.kubernetes.io/prefer-no-eviction if noEvictionPolicy is Mandatory. The time is "
-            "measured from when a strategy first selects a pod of the workload for eviction, and changing the "
-            "annotation does not reset it. After this time, annotations no longer protect the workload's pods, "
-            "but PodDisruptionBudgets still apply. If unset, annotations protect pods indefinitely.",
+            "Maximum time for which an annotation can prevent the eviction of a workload's pods: "
+            'descheduler.alpha.kubernetes.io/evict with a value other than "true", or '
+            "descheduler.alpha.kubernetes.io/prefer-no-eviction if noEvictionPolicy is Mandatory. The time starts when "
+            "a strategy first selects a pod of the workload, and changing the annotation does not reset it. "
+            "PodDisruptionBudgets always apply. If unset, annotations protect pods indefinitely.",
         ),
     ] = None
 
@@ -216,8 +214,8 @@ class Protections(Spec, frozen=True):
 class PriorityThreshold(Spec, frozen=True):
     """Priority at or above which pods are not evicted.
 
-    Exactly one of name and value must be set. If priorityThreshold is unset, only pods with a system-critical priority
-    are protected because of their priority.
+    Exactly one of name and value must be set. If priorityThreshold is unset, only a system-critical priority protects a
+    pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -290,17 +288,12 @@ class Limits(Spec, frozen=True):
 class Cooldown(Spec, frozen=True):
     """Settings that prevent a strategy from repeating ineffective evictions.
 
-    An eviction is ineffective in four cases: the replacement pod is scheduled to the same node (unless the strategy
-    only restarts pods), it stays Pending, it is scheduled to a node from which the same strategy would evict it again,
-    or another controller or a rolling restart took over the eviction but did not replace the pod.
+    An eviction is ineffective if the replacement pod is scheduled to the same node (unless the strategy only restarts
+    pods), stays Pending, or is scheduled to a node from which the strategy would evict it again. It is also ineffective
+    if another controller or a rolling restart took over the eviction but did not replace the pod.
 
-    During the cooldown that follows, the strategy does not evict pods of the same workload, such as a Deployment or
-    StatefulSet. The cooldown doubles with each consecutive ineffective eviction. When the number of ineffective
-    evictions reaches attempts, the strategy stops evicting pods of the workload until the pod template or the policy's
-    spec changes, or the policy's annotation trimtab.dev/try-again is set to a new value. The affected workloads are
-    listed in status.memory and in the condition Effective.
-
-    If cooldown is omitted, the defaults of its fields apply.
+    After an ineffective eviction, the strategy evicts no pods of the workload for the duration of the cooldown. If
+    cooldown is omitted, the defaults of its fields apply.
     """
 
     initial: Annotated[
@@ -397,20 +390,18 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "How plans are executed. Simulate: dry run. The plan is only reported in the status, in events and "
-            "in DeschedulingRuns, and no pods are evicted. Approve: the plan is recorded in a DeschedulingRun. "
-            "After a user has set spec.approved of the DeschedulingRun to true, the evictions that are still "
-            "valid are executed. Act: the plan is executed immediately. Defaults to Simulate, so that a new "
-            "policy evicts no pods."
+            "Whether and when plans are executed. Simulate: dry run. Plans are only reported in the status, events and "
+            "DeschedulingRuns, and no pods are evicted. Approve: after a user sets spec.approved of the "
+            "DeschedulingRun to true, the evictions that are still valid are executed. Act: plans are executed "
+            "immediately. Defaults to Simulate, so that a new policy evicts no pods."
         ),
     ] = "Simulate"
     suspend: Annotated[
         bool,
         doc(
             "Whether the policy is suspended. While it is suspended, no cycles start and no DeschedulingRuns are "
-            "executed. If a cycle is running when suspend is set to true, evictions in progress are completed, "
-            "and the remaining evictions are dropped. DeschedulingRuns in mode Approve that are pending or being "
-            "executed expire, as after every change of the spec."
+            "executed. A running cycle completes its evictions in progress and drops the others. DeschedulingRuns that "
+            "are pending approval or are being executed expire."
         ),
     ] = False
     interval: Annotated[
@@ -427,12 +418,10 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     windows: Annotated[
         tuple[Window, ...],
         bounded(
-            "Maintenance windows during which pods may be evicted. If unset, pods may be evicted at any time. In "
-            "mode Act, cycles run only while a window is open. Evictions that have not been executed when the "
-            "window closes are dropped, and a new plan is made in the next window. In mode Approve, plans are "
-            "made at any time, but an approved DeschedulingRun is executed only while a window is open and "
-            "within approvalDeadline after its approval. In mode Simulate, windows are ignored and cycles run at "
-            "any time.",
+            "Maintenance windows during which pods may be evicted. If unset, pods may be evicted at any time. When a "
+            "window closes, evictions that have not been executed are dropped. In mode Act, cycles run only while a "
+            "window is open. In mode Approve, plans are made at any time, but approved DeschedulingRuns are executed "
+            "only while a window is open. Ignored in mode Simulate.",
             least=1,
             limit=MAX_WINDOWS,
             **ATOMIC,
@@ -441,9 +430,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     approval_deadline: Annotated[
         Duration,
         duration_doc(
-            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve. An "
-            "approved DeschedulingRun must be completed within the same time after its approval. Otherwise, it "
-            "expires.",
+            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve. The same limit "
+            "applies to the time between the approval and the completion of the DeschedulingRun. A DeschedulingRun "
+            "that exceeds either limit expires.",
             APPROVAL_RULE,
         ),
     ] = "1h"
@@ -466,24 +455,19 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     single_replica: Annotated[
         SingleReplica,
         doc(
-            "How a Ready pod is evicted if it is the only replica of its owner. Evict uses the eviction API, as "
-            "for other pods. The workload is then unavailable until the replacement pod is Ready. Surge restarts "
-            "the pod's Deployment with a rolling update, so that the new pod is Ready before the old pod "
-            "terminates. If Surge is set, single replicas that cannot be replaced in this way are not evicted. "
-            "These are pods that do not belong to a Deployment, pods of a Deployment whose maxSurge and "
-            "maxUnavailable do not allow it, and pods with a volume that only one node can mount."
+            "How a Ready pod is evicted if it is the only replica of its owner. Evict: through the eviction API, so "
+            "that the workload is unavailable until the replacement pod is Ready. Surge: by a rolling update of its "
+            "Deployment, so that the new pod is Ready before the old pod terminates. With Surge, single replicas that "
+            "no rolling update can replace in this way are not evicted, for example pods without a Deployment."
         ),
     ] = "Evict"
     cross_namespace: Annotated[
         CrossNamespace,
         doc(
-            "Whether a pod may be evicted because of a pod in another namespace. There are two cases. The "
-            "eviction satisfies the anti-affinity of the other pod. Or it reduces the utilization of a node on "
-            "which the other pod runs and cannot be evicted, for example because it is in a system namespace. "
-            "Deny: such evictions are not permitted. Allow: such evictions are permitted if the other pod has a "
-            "higher priority and was placed by a scheduler. In addition, its own spec, annotations and "
-            "PodDisruptionBudgets must not protect the other pod from eviction. With both values, no pod is "
-            "evicted because of a pod with a lower priority, even in the same namespace."
+            "Whether a pod may be evicted because of a pod in another namespace, for example to satisfy the "
+            "anti-affinity of the other pod. Deny: no such evictions. Allow: only if the other pod has a higher "
+            "priority, was placed by a scheduler, and is not protected from eviction by its own spec, annotations or "
+            "PodDisruptionBudgets. With both values, no pod is evicted because of a pod with a lower priority."
         ),
     ] = "Deny"
     limits: Limits = Limits()
@@ -533,9 +517,8 @@ class DeschedulerPolicy(Spec, frozen=True):
     In the default mode Simulate, no pods are evicted. The policy reports its plan in its status, in events and in
     DeschedulingRuns.
 
-    Setting the annotation trimtab.dev/run-now to a new value starts one cycle without waiting for the interval or
-    schedule. Windows, limits and suspend still apply. Setting the annotation trimtab.dev/try-again to a new value ends
-    all cooldowns, so that strategies that stopped evicting pods of a workload resume (see spec.cooldown).
+    To start a cycle immediately, set the annotation trimtab.dev/run-now to a new value. Windows, limits and suspend
+    still apply. To end all cooldowns (see spec.cooldown), set the annotation trimtab.dev/try-again to a new value.
     """
 
     spec: DeschedulerPolicySpec

@@ -115,7 +115,7 @@ class WatchedEviction(MovedOwner, frozen=True):
 
 
 class Setback(MovedOwner, frozen=True):
-    """A workload that a strategy does not evict for now, because its evictions resolved no violation."""
+    """A workload whose pods a strategy does not evict for now, because its previous evictions were ineffective."""
 
     failures: Annotated[
         NaturalInt,
@@ -128,11 +128,10 @@ class Setback(MovedOwner, frozen=True):
     trouble: Annotated[
         FailureKind,
         doc(
-            "Reason why the most recent eviction was ineffective. CameBack means that the replacement pod was "
-            "scheduled to the same node. Pending means that the replacement pod was not scheduled within "
-            "spec.cooldown.pendingDeadline. WantedAway means that the replacement pod was scheduled to a node "
-            "from which the same strategy would evict it again. Stayed means that another controller or a rolling "
-            "restart took over the eviction but did not replace the pod."
+            "Reason why the most recent eviction was ineffective. CameBack: the replacement pod was scheduled to the "
+            "same node. Pending: the replacement pod was not scheduled within spec.cooldown.pendingDeadline. "
+            "WantedAway: the replacement pod was scheduled to a node from which the same strategy would evict it "
+            "again. Stayed: another controller or a rolling restart took over the eviction but did not replace the pod."
         ),
     ]
     node: Annotated[
@@ -212,10 +211,9 @@ class EvictionMemory(Status, frozen=True):
     setbacks: Annotated[
         tuple[Setback, ...],
         bounded(
-            "Workloads for which the evictions by a strategy were ineffective (see spec.cooldown). The strategy "
-            "does not evict pods of the workload before the time in until. If gaveUp is true, it does not evict "
-            "them until the pod template or the policy's spec changes, or the policy's annotation "
-            "trimtab.dev/try-again is set to a new value.",
+            "Workloads for which the evictions by a strategy were ineffective (see spec.cooldown). The strategy evicts "
+            "no pods of the workload before the time in until. If gaveUp is true, it has stopped evicting pods of the "
+            "workload.",
             limit=MAX_SETBACKS,
             **ATOMIC,
         ),
@@ -223,8 +221,8 @@ class EvictionMemory(Status, frozen=True):
     held: Annotated[
         tuple[HeldWorkload, ...],
         bounded(
-            "Blocked: workloads with pods that a strategy selected for eviction although an annotation protects "
-            "them. Sorted by the time in since, oldest first. Empty if spec.protections.maxHold is unset.",
+            "Workloads with pods that a strategy selected for eviction but that an annotation protects. Sorted by the "
+            "time in since, oldest first. Empty if spec.protections.maxHold is unset.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -270,8 +268,8 @@ class LastRun(Status, frozen=True):
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of evictions that were still in progress when the cycle ended. Such an eviction is completed "
-            "by another controller or by a rolling restart of the pod's Deployment."
+            "Number of evictions that were still in progress when the cycle ended. Another controller or a rolling "
+            "restart of the pod's Deployment completes these evictions."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
@@ -297,12 +295,10 @@ class Count(Status, frozen=True):
     outcome: Annotated[
         Outcome,
         doc(
-            "Outcome for the pods. Planned means that the plan contains their evictions, which the cycle did not "
-            "execute. Evicted means that the API server accepted the evictions. Started means that the evictions "
-            "were still in progress when the cycle ended, because another controller or a rolling restart "
-            "completes them. Refused means that the evictions were refused or failed. Kept means that the pods "
-            "were considered, but no eviction was planned, or that a planned eviction was not requested, for "
-            "example because the window closed."
+            "Outcome for the pods. Planned: the plan contains their evictions, which the cycle did not execute. "
+            "Evicted: the API server accepted the evictions. Started: another controller or a rolling restart "
+            "continues the evictions after the end of the cycle. Refused: the evictions were refused or failed. Kept: "
+            "no eviction was planned, or a planned eviction was not requested, for example because the window closed."
         ),
     ]
     count: Annotated[
@@ -390,15 +386,12 @@ class DeschedulerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the DeschedulerPolicy. Known types are Ready (the policy is valid and its "
-            "last cycle completed), Progressing (a cycle is evicting pods), Degraded (a problem prevents part of "
-            "the spec from being fulfilled, for example an eviction failed), Effective (False if a strategy "
-            "stopped evicting pods of a workload because previous evictions were ineffective), Conflicting (the "
-            "policy conflicts with scaleDown of the ClusterAutoscaler), Contended (a second trimtab "
-            "installation, not a standby replica, manages the same objects) and PermissionsMissing (the service "
-            "account lacks permissions that the policy needs). If policies conflict with each other, they are "
-            "not Ready. Conflicting is set only if a ClusterAutoscaler exists. Contended is set only after a "
-            "second installation was detected."
+            "Current conditions of the DeschedulerPolicy. Ready: the policy is valid and its last cycle completed. "
+            "Progressing: a cycle is evicting pods. Degraded: a problem prevents part of the spec from being "
+            "fulfilled. Effective: False if a strategy stopped evicting pods of a workload because its evictions were "
+            "ineffective. Conflicting: the policy conflicts with scaleDown of the ClusterAutoscaler. Contended: a "
+            "second trimtab installation manages the same objects. PermissionsMissing: the service account lacks "
+            "permissions that the policy needs."
         ),
     ] = ()
     last_run: Annotated[
@@ -457,8 +450,8 @@ class DeschedulerStatus(Status, frozen=True):
     memory: Annotated[
         EvictionMemory,
         doc(
-            "The operator's record of recent evictions and of their effectiveness (see spec.cooldown). The "
-            "operator stores this record in the status, so that cooldowns and spec.protections.maxHold remain in "
-            "effect after a restart of the operator."
+            "Record of recent evictions and of their effectiveness (see spec.cooldown). The operator stores this "
+            "record in the status, so that cooldowns and spec.protections.maxHold remain in effect after a restart of "
+            "the operator."
         ),
     ] = EvictionMemory()

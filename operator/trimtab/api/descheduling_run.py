@@ -102,8 +102,8 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     policy_uid: Annotated[
         str,
         bounded(
-            "UID of the DeschedulerPolicy that made the plan. It distinguishes the policy from other policies "
-            "with the same name.",
+            "UID of the DeschedulerPolicy that made the plan, which distinguishes it from other policies with the same "
+            "name.",
             limit=64,
         ),
     ]
@@ -191,7 +191,7 @@ class DeschedulingRunSpec(Spec, frozen=True):
     plan: Annotated[
         RunPlan,
         doc(
-            "Evictions that the policy planned, and the reasons why it planned no other evictions. The plan is "
+            "Evictions that the policy planned, and the pods and nodes for which it planned none. The plan is "
             "immutable.",
             Rule(rule="self == oldSelf", message="a plan cannot be changed", reason="FieldValueForbidden"),
         ),
@@ -215,13 +215,11 @@ class RunOutcome(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the planned eviction. Evicted means that the API server accepted the eviction and that "
-            "the pod is terminating or deleted. Started means that the eviction was still in progress when the "
-            "execution of the run ended, because another controller or a rolling restart completes it. Refused "
-            "means that the eviction failed the final validation, or that the API server refused it, for example "
-            "because of a PodDisruptionBudget. Gone means that the pod no longer existed. Skipped means that no "
-            "request was sent, because the planned eviction was outdated or the execution of the run ended. "
-            "Failed means that the request failed for another reason."
+            "Result of the planned eviction. Evicted: the API server accepted the eviction. Started: another "
+            "controller or a rolling restart continues the eviction after the end of the run. Refused: the eviction "
+            "failed the final validation, or the API server refused it, for example because of a PodDisruptionBudget. "
+            "Gone: the pod no longer existed. Skipped: no request was sent, because the plan was outdated or the "
+            "execution ended. Failed: the request failed for another reason."
         ),
     ]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains the result.")]
@@ -235,20 +233,18 @@ class DeschedulingRunStatus(Status, frozen=True):
     phase: Annotated[
         Phase | None,
         doc(
-            "Phase of the run. Simulated means that the plan is only informational. Pending means that the run "
-            "waits for spec.approved to be set to true. Acting means that the evictions are being executed. "
-            "Completed means that every planned eviction has an outcome, or that no eviction was planned. Expired "
-            "means that the run was not approved or not completed in time, or that a newer run or a change of the "
-            "policy's spec superseded it. Expired runs can no longer be approved. Interrupted means that the "
-            "operator stopped or the cycle failed during the execution. A later cycle then makes a new plan."
+            "Phase of the run. Simulated: the plan is only informational. Pending: the run waits for spec.approved to "
+            "be set to true. Acting: the evictions are being executed. Completed: every planned eviction has an "
+            "outcome, or no eviction was planned. Expired: the run was not approved or not completed in time, or a "
+            "newer run or a change of the policy's spec superseded it. Interrupted: the operator stopped or the cycle "
+            "failed during the execution."
         ),
     ] = None
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the DeschedulingRun. Known types are Approved (a user has approved the run; "
-            "set only in mode Approve) and Complete (every planned eviction has an outcome, or the plan is only "
-            "simulated)."
+            "Current conditions of the DeschedulingRun. Approved: a user has approved the run (only in mode Approve). "
+            "Complete: every planned eviction has an outcome, or the plan is only simulated."
         ),
     ] = ()
     approved_at: Annotated[
@@ -267,8 +263,8 @@ class DeschedulingRunStatus(Status, frozen=True):
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of evictions that were still in progress when the execution of the run ended. Such an "
-            "eviction is completed by another controller or by a rolling restart of the pod's Deployment."
+            "Number of evictions that were still in progress when the execution of the run ended. Another controller "
+            "or a rolling restart of the pod's Deployment completes these evictions."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
@@ -282,7 +278,9 @@ class DeschedulingRunStatus(Status, frozen=True):
             "cycle, the operator increments this number instead of creating another DeschedulingRun."
         ),
     ] = 0
-    last_repeat: Annotated[datetime | None, doc("Start time of the most recent cycle that repeats counts.")] = None
+    last_repeat: Annotated[datetime | None, doc("Start time of the most recent cycle that is counted in repeats.")] = (
+        None
+    )
     outcomes: Annotated[
         tuple[RunOutcome, ...],
         bounded(

@@ -52,11 +52,10 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     action: Annotated[
         Action,
         doc(
-            "Type of the action. Evict, Delete: a pod was evicted or deleted. Preempt: a pod was evicted or deleted "
-            "to make room for a pod with a higher priority. ScaleUp, ScaleDown: the target size of a node group was "
-            "increased or decreased. RemoveNode: a node was drained and removed; the taint that marks the node for "
-            "removal is not recorded separately. Taint, Untaint: a taint was added to or removed from a node. Cordon, "
-            "Uncordon: a node was cordoned or uncordoned."
+            "Type of the action. Evict, Delete: a pod was evicted or deleted. Preempt: a pod was evicted or deleted to "
+            "make room for a pod with a higher priority. ScaleUp, ScaleDown: the target size of a node group was "
+            "increased or decreased. RemoveNode: a node was drained and removed. Taint, Untaint: a taint was added to "
+            "or removed from a node. Cordon, Uncordon: a node was cordoned or uncordoned."
         ),
     ]
     reason: Annotated[

@@ -80,11 +80,10 @@ class MachineAutoscalerSpec(Spec, frozen=True):
     min_replicas: Annotated[
         NaturalInt,
         doc(
-            "Minimum number of nodes in the node group. Scale-down does not reduce the node group below this number. "
-            "A smaller node group is scaled up to this number only if enforceNodeGroupMinSize of the "
-            "ClusterAutoscaler is Enabled. If 0, the node group can be scaled down to zero nodes. A node group that "
-            "has never had a node can be scaled up only if its provider or annotations with the prefix "
-            "capacity.cluster-autoscaler.kubernetes.io describe its nodes."
+            "Minimum number of nodes in the node group. Scale-down does not go below this number. A smaller node group "
+            "is scaled up to it only if enforceNodeGroupMinSize of the ClusterAutoscaler is Enabled. If 0, scale-down "
+            "can remove all nodes. A node group that has never had a node can be scaled up only if its provider or its "
+            "annotations with the prefix capacity.cluster-autoscaler.kubernetes.io describe its nodes."
         ),
     ]
     max_replicas: Annotated[
@@ -119,9 +118,9 @@ class MachineAutoscalerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the MachineAutoscaler. Known types are Ready (the node group exists, belongs to no "
-            "other MachineAutoscaler, and has the annotations for the minimum and maximum size) and "
-            "PermissionsMissing (the service account lacks permissions that the MachineAutoscaler needs)."
+            "Current conditions of the MachineAutoscaler. Ready: the node group exists, belongs to no other "
+            "MachineAutoscaler, and has the annotations for the minimum and maximum size. PermissionsMissing: the "
+            "service account lacks permissions that the MachineAutoscaler needs."
         ),
     ] = ()
     last_target_ref: Annotated[

@@ -314,14 +314,13 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: "
-            "500Mi. The signals are memory.available, allocatableMemory.available, nodefs.available, "
-            "nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, "
+            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: 500Mi. "
+            "While the available amount is below the threshold, pods are evicted immediately, with a grace period of "
+            "at most hardEvictionMaxPodGracePeriod. Signals: memory.available, allocatableMemory.available, "
+            "nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, "
             "containerfs.inodesFree and pid.available. A percentage such as 10% refers to the capacity of the "
-            "resource; 0% and 100% disable the threshold. A threshold is met while the available amount is below "
-            "it. Pods are then evicted immediately, with a grace period of at most "
-            "hardEvictionMaxPodGracePeriod. If unset, there are no hard thresholds; the defaults of the kubelet "
-            "do not apply.",
+            "resource; 0% and 100% disable the threshold. If unset, there are no hard thresholds; the defaults of the "
+            "kubelet do not apply.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
@@ -346,10 +345,9 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_minimum_reclaim: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Minimum amount to reclaim by signal, as a quantity such as 500Mi or as a percentage of the capacity "
-            "such as 5%. After a threshold has been met for its grace period, it remains met until the available "
-            "amount exceeds the threshold by at least this amount. This prevents repeated evictions while a "
-            "signal is close to its threshold.",
+            "Minimum amount to reclaim by signal, as a quantity such as 500Mi or as a percentage of the capacity such "
+            "as 5%. A threshold that has been met for its grace period remains met until the available amount exceeds "
+            "it by at least this amount. This prevents repeated evictions while a signal is close to its threshold.",
             Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
         ),
     ] = field(default_factory=dict)
@@ -385,10 +383,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_forecast: Annotated[
         Duration | None,
         duration_doc(
-            "Period for which signals are forecast. If a soft threshold is met and its signal is predicted to reach "
-            "the hard threshold within this period, pods are evicted before the grace period of the soft threshold "
-            "has elapsed. The hard threshold is taken from evictionHard or, if the signal is not set there, from "
-            "kubeletEvictionHard. If unset, forecasts do not cause evictions and are only shown by trimtab plan.",
+            "Period for which signals are forecast. Pods are evicted before the grace period of a met soft threshold "
+            "has elapsed if its signal is predicted to reach the hard threshold within this period. The hard threshold "
+            "is that of evictionHard or, if not set there, of kubeletEvictionHard. If unset, forecasts cause no "
+            "evictions and are only shown by trimtab plan.",
             COOLDOWN_RULE,
         ),
     ] = None
@@ -397,21 +395,20 @@ class NodePressurePolicySpec(Spec, frozen=True):
         Mapping[str, ThresholdText],
         _signal_map(
             "Hard eviction thresholds that the kubelets of the selected nodes already have, in the format of "
-            "evictionHard. This field does not configure the kubelets. It is used for evictionForecast and for "
-            "the condition Conflicting, which is True if a kubelet evicts pods at the same threshold as this "
-            "policy or earlier. If unset, the kubelet's defaults on Linux are assumed: memory.available 100Mi, "
-            "nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15% and imagefs.inodesFree 5%. If "
-            "set, the list replaces all of these defaults.",
+            "evictionHard. The field does not configure the kubelets. It is used for evictionForecast and for the "
+            "condition Conflicting. If unset, the kubelet's defaults on Linux are assumed: memory.available 100Mi, "
+            "nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15% and imagefs.inodesFree 5%. If set, the "
+            "list replaces all of these defaults.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     ranking: Annotated[
         Ranking,
         doc(
-            "Order in which pods are evicted. UsagePriority: pods that use more than they request come first, then "
-            "pods with a lower priority, then pods with a larger usage above their request, as in the kubelet. QoS: "
-            "BestEffort pods come first, then Burstable pods, then Guaranteed pods, as in OpenShift 3. Within a QoS "
-            "class, pods with a larger usage above their request come first."
+            "Order in which pods are evicted. UsagePriority: as in the kubelet, pods that exceed their requests come "
+            "first, then pods with a lower priority, then pods that exceed their requests by a larger amount. QoS: as "
+            "in OpenShift 3, BestEffort pods come first, then Burstable pods, then Guaranteed pods. Within a QoS "
+            "class, pods that exceed their requests by a larger amount come first."
         ),
     ] = USAGE_PRIORITY
     taint_nodes: Annotated[
@@ -490,7 +487,7 @@ class SignalStatus(Status, frozen=True):
             "or memoryStall)."
         ),
     ] = False
-    since: Annotated[datetime | None, doc("Time since which the threshold has been met.")] = None
+    since: Annotated[datetime | None, doc("Start of the period during which the threshold has been met.")] = None
 
 
 class NodePressureStatus(Status, frozen=True):
@@ -588,13 +585,11 @@ class NodePressurePolicyStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the NodePressurePolicy. Known types are Ready (the policy is valid and its "
-            "nodes are watched), Progressing (pods are being evicted), Degraded (a problem prevents part of the "
-            "spec from being fulfilled, for example signals of nodes are unknown, evictions are refused, or "
-            "nodes cannot be updated), Conflicting (another policy handles some of the selected nodes, or a "
-            "kubelet evicts pods at the same threshold or earlier), Contended (a second trimtab installation, "
-            "not a standby replica, manages the same objects) and PermissionsMissing (the service account lacks "
-            "permissions that the policy needs)."
+            "Current conditions of the NodePressurePolicy. Ready: the policy is valid and its nodes are watched. "
+            "Progressing: pods are being evicted. Degraded: a problem prevents part of the spec from being fulfilled. "
+            "Conflicting: another policy handles some of the selected nodes, or a kubelet evicts pods at the same "
+            "threshold or earlier. Contended: a second trimtab installation manages the same objects. "
+            "PermissionsMissing: the service account lacks permissions that the policy needs."
         ),
     ] = ()
     counts: Annotated[
@@ -613,10 +608,10 @@ class NodePressurePolicyStatus(Status, frozen=True):
     unread: Annotated[
         tuple[UnreadNode, ...],
         bounded(
-            "Nodes whose signals could be read neither from the kubelet nor from metrics.k8s.io for at least "
-            "three monitoring intervals (at least 30s), and nodes whose kubelet does not report a usable value "
-            "of a signal for which the policy has a threshold. Sorted by name. Nodes that are counted in "
-            "counts.fromMetrics are not listed.",
+            "Nodes whose signals are unknown, sorted by name. The signals could not be read from the kubelet or from "
+            "metrics.k8s.io for at least three monitoring intervals (at least 30s), or the kubelet reports no usable "
+            "value of a signal for which the policy has a threshold. Nodes that are counted in counts.fromMetrics are "
+            "not listed.",
             limit=MAX_UNREAD,
             **ATOMIC,
         ),

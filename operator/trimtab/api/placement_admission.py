@@ -184,11 +184,11 @@ class PodNodeConstraints(Spec, frozen=True):
     additional_checks: Annotated[
         tuple[AdditionalCheck, ...],
         bounded(
-            "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity: restricts required "
-            "and preferred node affinity for blacklisted labels and metadata.name. Tolerations: restricts tolerations "
-            "of protectedTaints. GatedPodUpdates: restricts changes to the node selector and node affinity of pods "
-            "with scheduling gates. EphemeralContainers: restricts the addition of ephemeral containers to pods that "
-            "the user could not create. DaemonSets: also applies the rule to the pod templates of DaemonSets.",
+            "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity: restricts node "
+            "affinity for blacklisted labels and metadata.name. Tolerations: restricts tolerations of protectedTaints. "
+            "GatedPodUpdates: restricts changes to the node selector and node affinity of pods with scheduling gates. "
+            "EphemeralContainers: restricts the addition of ephemeral containers to pods that the user could not "
+            "create. DaemonSets: also applies the rule to the pod templates of DaemonSets.",
             limit=5,
             **SET,
         ),
@@ -354,11 +354,10 @@ class PodTolerationRestriction(Spec, frozen=True):
         tuple[PodToleration, ...],
         bounded(
             "Tolerations that pods may have in namespaces without the annotation "
-            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. A toleration of a pod is permitted if an entry "
-            "covers it. The keys must be equal, unless the entry has no key and operator Exists. The effects "
-            "must be equal, unless the entry has no effect. The values must be equal, unless the entry has "
-            "operator Exists. If the entry sets tolerationSeconds, the toleration must set the same or a smaller "
-            "number. If the list is empty, all tolerations are permitted.",
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. A pod's toleration is permitted if an entry has the "
+            "same key, effect and value. An entry with operator Exists matches all values, and all keys if it has no "
+            "key. An entry without effect matches all effects. If an entry sets tolerationSeconds, the toleration must "
+            "set the same or a smaller number. If the list is empty, all tolerations are permitted.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -366,9 +365,9 @@ class PodTolerationRestriction(Spec, frozen=True):
     allow_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether pods may have default tolerations that are not on the whitelist. These are not-ready and "
-            "unreachable for 300 seconds (added by kube-apiserver), memory-pressure (added by this rule to pods that "
-            "are not BestEffort) and the tolerations that other rules add."
+            "Whether pods may have the following tolerations even if they are not on the whitelist: not-ready and "
+            "unreachable for 300 seconds, which kube-apiserver adds, memory-pressure, which this rule adds to pods "
+            "that are not BestEffort, and the tolerations that other rules add."
         ),
     ] = True
     failure_policy: FailClosed = "Fail"
@@ -421,7 +420,7 @@ class DedicatedPool(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the pool. It is shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the pool, which is shown to users whose requests are refused.")]
     taint: Annotated[
         NodeTaint,
         doc(
@@ -495,7 +494,7 @@ class HardwareClass(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the hardware class. It is shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the hardware class, which is shown to users whose requests are refused.")]
     taint: Annotated[
         NodeTaint,
         doc(
@@ -558,11 +557,10 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     mode: Annotated[
         Literal["Enforce", "Warn"],
         doc(
-            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. "
-            "Warn: dry run. No requests are changed or refused. Instead, clients receive warnings, and "
-            "status.counts contains the results that mode Enforce would have. In mode Warn, the failure policy "
-            "of all rules is Ignore. Defaults to Enforce, so that the rules apply as soon as the "
-            "PlacementAdmission is created."
+            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. Warn: "
+            "dry run. Clients only receive warnings, status.counts contains the results that mode Enforce would have, "
+            "and the failure policy of all rules is Ignore. Defaults to Enforce, so that the rules apply as soon as "
+            "the PlacementAdmission is created."
         ),
     ] = "Enforce"
     exempt_namespaces: Annotated[
@@ -587,12 +585,11 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     pod_node_selector: Annotated[
         PodNodeSelector | None,
         doc(
-            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts "
-            "with it. The node selector of a namespace is the value of its annotation "
-            "scheduler.alpha.kubernetes.io/node-selector. If the namespace does not have this annotation, its "
-            "annotation openshift.io/node-selector is used. If it has neither annotation, "
-            "clusterDefaultNodeSelector is used. An empty annotation means that the namespace has no node "
-            "selector."
+            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts with "
+            "it. The node selector of a namespace is the value of its annotation "
+            "scheduler.alpha.kubernetes.io/node-selector or, if that is not set, openshift.io/node-selector. Without "
+            "both annotations, clusterDefaultNodeSelector is used. An empty annotation means that the namespace has no "
+            "node selector."
         ),
     ] = None
     default_toleration_seconds: Annotated[
@@ -700,11 +697,10 @@ class PlacementAdmissionStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the PlacementAdmission. Known types are Ready (the rules are valid and the "
-            "webhooks are registered), Degraded (a problem prevents part of the spec from being fulfilled, for "
-            "example a replica cannot apply the rules) and PermissionsMissing (the service account lacks "
-            "permissions that the PlacementAdmission needs). If the rules are invalid, Ready is False, Degraded "
-            "is True, and the last valid rules remain in effect."
+            "Current conditions of the PlacementAdmission. Ready: the rules are valid and the webhooks are registered. "
+            "Degraded: a problem prevents part of the spec from being fulfilled. PermissionsMissing: the service "
+            "account lacks permissions that the PlacementAdmission needs. If the rules are invalid, Ready is False, "
+            "Degraded is True, and the last valid rules remain in effect."
         ),
     ] = ()
     mutated: Annotated[

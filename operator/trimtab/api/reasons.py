@@ -13,18 +13,17 @@ from typing import Final
 # ── Why a pod is moved ───────────────────────────────────────────────────────────────────────────────────────────────
 
 DUPLICATE_ON_NODE: Final = "DuplicateOnNode"
-"""The node runs more pods of this owner than its share in an even distribution, and another feasible node runs
-fewer."""
+"""The node runs more pods of the owner than in an even distribution, and another feasible node runs fewer."""
 NODE_OVERUTILIZED: Final = "NodeOverutilized"
-"""The node's requests, or its measured usage, exceed the target of a resource that this pod uses, and the pod fits on
-an underutilized node."""
+"""The node's requests or measured usage exceed the target threshold of a resource that the pod uses, and the pod fits
+on an underutilized node."""
 INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
 """The pod shares a topology domain with another pod although a required anti-affinity term of one of them forbids it.
 """
 NODE_UNDERUTILIZED: Final = "NodeUnderutilized"
 """The node's requests are at or below every threshold, and all its pods fit on other nodes."""
 INTER_POD_AFFINITY_VIOLATED: Final = "InterPodAffinityViolated"
-"""Another feasible node satisfies the pod's inter-pod affinity, and the pod's node does not or satisfies less of it."""
+"""Another feasible node satisfies the pod's inter-pod affinity, and the pod's node satisfies it less or not at all."""
 NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
 """The node does not satisfy the pod's node selector or node affinity, and another feasible node does."""
 NODE_TAINTS_VIOLATED: Final = "NodeTaintsViolated"
@@ -37,10 +36,11 @@ TOO_MANY_RESTARTS: Final = "TooManyRestarts"
 POD_LIFE_TIME_EXCEEDED: Final = "PodLifeTimeExceeded"
 """The pod is older than ``maxPodLifeTimeSeconds`` and matches the other parameters of PodLifeTime."""
 POD_STATE_MATCHED: Final = "PodStateMatched"
-"""The pod has a state, a condition or an exit code that is listed in the parameters of PodLifeTime, which set no
+"""The pod has a state, a condition or an exit code that the parameters of PodLifeTime list, and the parameters set no
 maximum age."""
 POD_FAILED: Final = "PodFailed"
-"""The pod has failed and matches the parameters of RemoveFailedPods. It is only deleted; no target node is needed."""
+"""The pod has failed and matches the parameters of RemoveFailedPods. The pod is only deleted, so it needs no target
+node."""
 
 # ── What a scheduler does with a pod ─────────────────────────────────────────────────────────────────────────────────
 
@@ -58,62 +58,63 @@ FAILED_SCHEDULING: Final = "FailedScheduling"
 SCHEDULER_ERROR: Final = "SchedulerError"
 """Reason of a pod's condition PodScheduled=False: an error ended the last scheduling attempt. The pod is retried."""
 OTHER_NODE_PREFERRED: Final = "OtherNodePreferred"
-"""The scheduler policy would place the running pod on another node. This is only reported, because schedulers do not
-move running pods."""
+"""The scheduler policy would place the running pod on another node. The reason is only reported, because schedulers do
+not move running pods."""
 
 # ── Why a pod is kept: no better node ────────────────────────────────────────────────────────────────────────────────
 
 NO_PLACE: Final = "NoPlace"
 """The pod fits on no other node. The message lists kube-scheduler's reasons and the number of nodes for each."""
 REPLACEMENT_LARGER: Final = "ReplacementLarger"
-"""The pod fits on another node, but the pod that its controller would create in its place does not. The template
-requests more than the running pod, for example because that was resized in place, or permits fewer nodes. The message
-says where they differ. A node is kept for this reason if it is true of one of its pods."""
+"""The pod fits on another node, but the replacement pod that its controller would create does not. The pod template
+requests more than the running pod, for example because the pod was resized in place, or permits fewer nodes. The
+message contains the differences. A node is kept for this reason if the reason applies to one of its pods."""
 NO_IMPROVEMENT: Final = "NoImprovement"
 """The pod fits on another node, but moving it would not reduce the strategy's violation."""
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 """The strategy needs at least two feasible nodes, or more underutilized nodes than ``numberOfNodes``."""
 NOT_MEASURED: Final = "NotMeasured"
-"""The strategy uses metrics, and there are no metrics for the node. No pod is moved from or to the node."""
+"""The strategy uses metrics, but the node has none, so no pod is moved from or to the node."""
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
-"""No schedulable node is underutilized, that is, at or below every threshold. So there is no node to move pods to."""
+"""No schedulable node is at or below every threshold, so there is no underutilized node to move pods to."""
 DESTINATION_UNNEEDED: Final = "DestinationUnneeded"
 """The node is underutilized, but an autoscaler is about to remove it, so LowNodeUtilization moves no pod to it. The
 message names the taint or annotation."""
 NAMESPACE_NOT_EVICTABLE: Final = "NamespaceNotEvictable"
 """The strategy's ``evictableNamespaces.exclude`` lists the pod's namespace."""
 NOT_IN_SCOPE: Final = "NotInScope"
-"""The policy's ``namespaces`` or ``podSelector`` does not select the pod, so its node cannot be emptied."""
+"""The policy's ``namespaces`` or ``podSelector`` does not select the pod, so its node cannot be drained completely."""
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
-"""The pod does not request (or, with metrics, use) any resource of which the node is overutilized, so evicting it would
+"""The pod does not request, or with metrics use, any resource whose threshold the node exceeds, so its eviction would
 not help."""
 
 # ── Why a pod is kept: limits and budgets ────────────────────────────────────────────────────────────────────────────
 
 LIMIT_REACHED: Final = "LimitReached"
-"""A limit of the policy per cycle, node, namespace or owner is reached. The message names the limit."""
+"""The policy has reached a limit per cycle, node, namespace or owner. The message names the limit."""
 PLAN_DEADLINE_EXCEEDED: Final = "PlanDeadlineExceeded"
-"""The time for planning has elapsed, or it has almost elapsed and the pod's namespace has used more than its share of
-it. The pod or node is skipped until the next plan evaluates it again."""
+"""The time for planning has elapsed, or has almost elapsed and the pod's namespace has used more than its share. The
+next plan evaluates the pod or node again."""
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
 """A PodDisruptionBudget allows no further disruption. The message contains the name and the numbers."""
 COOLING_DOWN: Final = "CoolingDown"
-"""The strategy's last eviction of a pod of this owner was ineffective: the new pod violates the strategy again or is
-pending. The next eviction is delayed, and the delay doubles each time. As the reason of the condition Effective:
-evictions of some owners are delayed for this reason."""
+"""The strategy's last eviction of a pod of this owner was ineffective, so the next eviction is delayed. The delay
+doubles after each ineffective eviction. Also the reason of the condition Effective while evictions of some owners are
+delayed."""
 GAVE_UP: Final = "GaveUp"
-"""The strategy evicted ``cooldown.attempts`` pods of this owner in a row, all without effect, and evicts no more. The
-condition Effective is False, and its message lists these owners."""
+"""The strategy evicted ``cooldown.attempts`` pods of this owner in a row without effect, and evicts no more of them.
+The condition Effective is False, and its message lists the owners."""
 WAITING_FOR_OWNER: Final = "WaitingForOwner"
-"""The eviction waits until the owner has replaced its previously evicted pod, whichever controller evicted that pod."""
+"""The eviction waits until the owner has replaced the pod that trimtab evicted last, regardless of the controller that
+evicted it."""
 WAITING_FOR_BUDGET: Final = "WaitingForBudget"
-"""The eviction waits because outstanding evictions may already have used up the pod's PodDisruptionBudget, whose status
-is not up to date yet."""
+"""The eviction waits because evictions in progress may already use up the pod's PodDisruptionBudget, whose status is
+not up to date yet."""
 WAITING_FOR_EVICTION: Final = "WaitingForEviction"
 """The eviction waits because another controller is evicting the same pod."""
 WAITING_FOR_PLAN: Final = "WaitingForPlan"
-"""The eviction waits until a planner returns the snapshot, because it is checked against the current state of the
-cluster before it is requested."""
+"""The eviction waits until another controller has finished planning. Before the request, the eviction is checked
+against the current state of the cluster."""
 WAITING_FOR_EVICTION_LIMIT: Final = "WaitingForEvictionLimit"
 """The eviction waits for an operator-wide limit: ``maxConcurrentEvictions`` or ``evictionsPerMinute``, in total or per
 namespace. The message names the limit."""
@@ -137,15 +138,15 @@ LEASE_LOST: Final = "LeaseLost"
 # ── Why a pod is kept: another pod would be the cause of its eviction ────────────────────────────────────────────────
 
 CAUSED_FROM_OTHER_NAMESPACE: Final = "CausedFromOtherNamespace"
-"""The pod would be evicted only because of pods in other namespaces (to satisfy their anti-affinity, or in their place
-because they cannot be moved), and the policy's ``crossNamespace`` is Deny. The message names one of these pods."""
+"""The pod would be evicted only because of pods in other namespaces, and the policy's ``crossNamespace`` is Deny. The
+message names one of the other pods."""
 CAUSE_OF_LOWER_PRIORITY: Final = "CauseOfLowerPriority"
-"""The pod would be evicted only because of pods with a lower priority or, if they are in other namespaces, an equal
-priority."""
+"""The pod would be evicted only because of pods with a lower priority, or with the same priority if they are in other
+namespaces."""
 CAUSE_UNMOVABLE: Final = "CauseUnmovable"
-"""The pod would be evicted because of a pod in another namespace that cannot be moved because of its own settings (no
-controller, annotations, local storage, or a PodDisruptionBudget that allows no disruptions). The message names that
-pod and the rule."""
+"""The pod would be evicted because of a pod in another namespace whose own settings prevent its eviction (no
+controller, annotations, local storage, or a PodDisruptionBudget that allows no disruptions). The message names the
+other pod and the rule."""
 CAUSE_NOT_SCHEDULED: Final = "CauseNotScheduled"
 """The pod would be evicted because of a pod in another namespace that no scheduler placed, because it was created with
 ``spec.nodeName``."""
@@ -169,8 +170,8 @@ POD_TOO_COMPLEX: Final = "PodTooComplex"
 tolerations, labels or bytes. The message contains the numbers. trimtab neither moves nor places the pod but counts its
 requests on its node. This protection cannot be disabled."""
 POD_GROUPS_STAY: Final = "PodGroupsStay"
-"""The pod belongs to a PodGroup (``spec.schedulingGroup``), whose pods are scheduled together. Moving one of them may
-end the work of all. This protection cannot be disabled. It also prevents the removal of the pod's node."""
+"""The pod belongs to a PodGroup (``spec.schedulingGroup``). The eviction of one pod may stop the work of all pods of
+the group. This protection cannot be disabled, and it also prevents the removal of the pod's node."""
 NAMESPACE_TOO_COMPLEX: Final = "NamespaceTooComplex"
 """The pods of the namespace have more affinity terms and spread constraints than ``--max-namespace-affinity-terms``.
 trimtab neither moves nor places the pods that have such terms or constraints. This protection cannot be disabled."""
@@ -193,11 +194,10 @@ CANNOT_SURGE: Final = "CannotSurge"
 """The pod is the only ready pod of its owner and ``singleReplica`` is Surge, but a rollout cannot create its
 replacement before the pod terminates. The message contains the reason."""
 ROLLOUT_IN_PROGRESS: Final = "RolloutInProgress"
-"""The Deployment of this single replica is already being rolled out, or trimtab has started its rollout and the
-Deployment controller is still working on it."""
+"""A rollout of the single replica's Deployment, which trimtab or another client started, is still in progress."""
 POD_TOO_YOUNG: Final = "PodTooYoung"
-"""The pod started less than ``protections.minPodAge`` ago or has not started yet. For a failed pod: it was created
-less than ``minPodLifetimeSeconds`` (a parameter of RemoveFailedPods) ago."""
+"""The pod started less than ``protections.minPodAge`` ago or has not started yet. For RemoveFailedPods: the failed pod
+was created less than ``minPodLifetimeSeconds`` ago."""
 PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
 """The pod's priority is at or above the policy's ``priorityThreshold``."""
 UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
@@ -247,14 +247,15 @@ UNAUTHENTICATED: Final = "Unauthenticated"
 UNAUTHORIZED: Final = "Unauthorized"
 """The token's user has no permission to `get` the non-resource URL `/metrics` (403)."""
 REVIEW_FAILED: Final = "ReviewFailed"
-"""The token could not be reviewed, because the API server does not respond or the operator lacks the permission
+"""The operator could not check the token, because the API server does not respond or the operator lacks the permission
 (503)."""
 
 # ── What the operator reports about itself ───────────────────────────────────────────────────────────────────────────
 
 ANOTHER_OPERATOR_ACTIVE: Final = "AnotherOperatorActive"
-"""Contended, and an event on the operators' Lease, a log entry and the metric `trimtab_other_operators`: another
-process runs the same controllers without leader election or with another Lease. Both continue to act."""
+"""Contended: another process runs the same controllers without leader election or with another Lease, and both continue
+to act. Also reported as an event on the operators' Lease, as a log entry and in the metric
+`trimtab_other_operators`."""
 NO_OTHER_OPERATOR: Final = "NoOtherOperator"
 """Not contended: no other operator is active any longer."""
 
@@ -273,18 +274,17 @@ EVACUATION_FAILED: Final = "EvacuationFailed"
 node."""
 EVICTION_REFUSED: Final = "EvictionRefused"
 """An admission webhook or policy refused the eviction, or the API server refused it until the cycle's deadline. The
-message is that of the API server."""
+message is the response of the API server."""
 EVICTION_FAILED: Final = "EvictionFailed"
-"""The eviction failed for a reason other than a PodDisruptionBudget: forbidden, API server unreachable, or a server
-error."""
+"""The eviction failed because of a missing permission, an unreachable API server or a server error."""
 ALREADY_GONE: Final = "AlreadyGone"
 """The pod had been deleted, or replaced by another pod with the same name, before it was evicted."""
 PLAN_OUTDATED: Final = "PlanOutdated"
-"""The pod, its node or the target node (or, for policies that use metrics, their usage) changed between planning and
-eviction, so that the move is no longer valid."""
+"""The pod, its node or the target node changed between planning and eviction, so that the move is no longer valid. For
+policies that use metrics, a changed usage has the same effect."""
 NO_LONGER_PLANNED: Final = "NoLongerPlanned"
-"""The eviction was approved, but the plan that is made right before its execution does not contain it any more, or
-contains it for another reason."""
+"""The eviction was approved, but the plan that is made right before its execution no longer contains it, or contains it
+for another reason."""
 
 # ── Conditions of DeschedulerPolicies ────────────────────────────────────────────────────────────────────────────────
 
@@ -308,34 +308,32 @@ INVALID_POLICY: Final = "InvalidPolicy"
 POLICY_CONFLICT: Final = "PolicyConflict"
 """Not ready, degraded: this policy and another one would undo each other's evictions, so neither of them runs."""
 SCHEDULER_CONFLICT: Final = "SchedulerConflict"
-"""Not ready, degraded: the scheduler's scoring strategy, as given by ``--scoring``, would undo what a strategy of the
-policy does."""
+"""Not ready, degraded: the scheduler's scoring strategy (flag ``--scoring``) would undo the evictions of a strategy of
+the policy."""
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 """Degraded: the API server does not respond, or the operator's cache is too stale to plan with."""
 PLAN_STALE: Final = "PlanStale"
-"""Degraded: the next plan is overdue by several intervals. The message contains the numbers. A supervisor outside of
-the planner sets this reason, so that it is reported even if the planner hangs."""
+"""Degraded: the next plan is overdue by several intervals. The message contains the numbers."""
 STATUS_STALE: Final = "StatusStale"
-"""Degraded: the API server has rejected or not answered the updates of the status for one to three minutes, so that the
-rest of the status may be out of date. The message contains the number of seconds and the last error."""
+"""Degraded: updates of the status have failed for one to three minutes, so the rest of the status may be out of date.
+The message contains the number of seconds and the last error."""
 CYCLE_FAILED: Final = "CycleFailed"
 """Degraded: the last cycle failed. The message contains the error."""
 NAMESPACE_NOT_FOUND: Final = "NamespaceNotFound"
-"""Degraded: ``namespaces.include`` names a namespace that does not exist, so that this entry selects no pod. In a plan,
-an entry of kind Namespace in ``kept`` names each namespace that a policy includes or excludes and that does not
-exist."""
+"""Degraded: ``namespaces.include`` names a namespace that does not exist. In a plan, ``kept`` contains an entry of kind
+Namespace for each included or excluded namespace that does not exist."""
 USAGE_NOT_MEASURED: Final = "UsageNotMeasured"
-"""Degraded: a strategy uses metrics of which some or all could not be read."""
+"""Degraded: some or all metrics that a strategy uses could not be read."""
 EVICTIONS_FAILED: Final = "EvictionsFailed"
 """Degraded: the API server refused evictions of the last cycle for a reason other than a PodDisruptionBudget."""
 PERMISSIONS_MISSING: Final = "PermissionsMissing"
 """The condition PermissionsMissing is True: trimtab's service account lacks permissions that the object needs. The
-message lists each of them and the chart value that grants it. Also the reason of Ready=False and Degraded=True, unless
-events are all that cannot be written."""
+message lists each permission and the chart value that grants it. Also the reason of Ready=False and Degraded=True,
+unless only the permission to write events is missing."""
 PERMISSIONS_GRANTED: Final = "PermissionsGranted"
 """The condition PermissionsMissing is False: the service account has all permissions that the object needs."""
 ALL_WELL: Final = "AllWell"
-"""Not degraded."""
+"""The condition Degraded is False, because no problem was detected."""
 SETTINGS_CONFLICT: Final = "SettingsConflict"
 """Conflicting: LowNodeUtilization of a DeschedulerPolicy spreads load over nodes, while scaleDown of the
 ClusterAutoscaler removes underutilized nodes. Both continue to act. The message names the other object, the conflicting
@@ -358,11 +356,11 @@ ENFORCING: Final = "Enforcing"
 WARNING_ONLY: Final = "WarningOnly"
 """Ready: ``spec.mode`` is Warn, so the rules only warn clients and count what they would do."""
 INVALID_PLACEMENT_ADMISSION: Final = "InvalidPlacementAdmission"
-"""Not ready, degraded: the PlacementAdmission's spec is invalid. The message names the fields. The last valid version
-stays in force. Also the reason of an event."""
+"""Not ready, degraded: the PlacementAdmission's spec is invalid. The message names the fields. The last valid rules
+remain in effect. Also the reason of an event."""
 WEBHOOKS_NOT_REGISTERED: Final = "WebhooksNotRegistered"
-"""Not ready: the webhook configurations do not have the webhooks that the PlacementAdmission needs, so the API server
-does not apply its rules. The message says why."""
+"""Not ready: the webhook configurations lack webhooks that the PlacementAdmission needs, so the API server does not
+apply its rules. The message contains the cause."""
 REPLICA_DEGRADED: Final = "ReplicaDegraded"
 """Degraded: a replica cannot apply the rules or cannot maintain its certificate. The message names the replica and the
 problem. Also the reason of an event."""
@@ -379,7 +377,7 @@ APPROVED: Final = "Approved"
 SUPERSEDED: Final = "Superseded"
 """Expired: a newer run has a different plan, or the policy's spec changed. The run can no longer be approved."""
 APPROVAL_EXPIRED: Final = "ApprovalExpired"
-"""Expired: the run was not approved within ``approvalDeadline``, or not finished within ``approvalDeadline`` after its
+"""Expired: the run was not approved within ``approvalDeadline``, or not completed within ``approvalDeadline`` after its
 approval."""
 RUN_COMPLETED: Final = "RunCompleted"
 """Complete: every action of the run has an outcome."""
@@ -400,9 +398,8 @@ INVALID_AUTOSCALER: Final = "InvalidAutoscaler"
 ITERATION_FAILED: Final = "IterationFailed"
 """Not ready, degraded: the last iteration failed. The message contains the error."""
 CLUSTER_UNHEALTHY: Final = "ClusterUnhealthy"
-"""Not ready, degraded: so many nodes are not ready that a network problem is more likely than failed nodes, so no node
-group is scaled. Also the reason of an event, of pending pods for which no nodes are added, and of nodes that are not
-removed."""
+"""Not ready, degraded: so many nodes are not ready that a network problem is likely, so no node group is scaled. Also
+the reason of an event, of pending pods for which no nodes are added, and of nodes that are not removed."""
 NO_NODE_GROUP_SCALABLE: Final = "NoNodeGroupScalable"
 """Not ready: every node group is in backoff, unhealthy or paused, so no node is added for pending pods. The message
 contains the reason for each group. Nodes of groups in backoff are still removed."""
@@ -427,19 +424,19 @@ NOT_TRIGGER_SCALE_UP: Final = "NotTriggerScaleUp"
 """Event on a pending pod: no node is added for it. The note contains a reason code and the reason for each node
 group."""
 SCALED_UP_GROUP: Final = "ScaledUpGroup"
-"""Event: the target size of a node group was raised."""
+"""Event: the target size of a node group was increased."""
 FAILED_TO_SCALE_UP_GROUP: Final = "FailedToScaleUpGroup"
-"""Event: raising the target size of a node group failed. The note contains a reason code."""
+"""Event: the target size of a node group could not be increased. The note contains a reason code."""
 SCALE_UP_TIMED_OUT: Final = "ScaleUpTimedOut"
-"""Event: requested nodes did not register in time. The node group is in backoff, and the next plan does not count on
+"""Event: requested nodes did not register in time. The node group is in backoff, and the next plan no longer expects
 these nodes."""
 SCALE_DOWN: Final = "ScaleDown"
-"""Event on a node: it is being removed. On a pod: it was evicted because its node is being removed. On the
-ClusterAutoscaler: a node with pods was removed."""
+"""Event on a node: the node is being removed. Event on a pod: the pod was evicted because its node is being removed.
+Event on the ClusterAutoscaler: a node with pods was removed."""
 SCALE_DOWN_EMPTY: Final = "ScaleDownEmpty"
-"""Event: a node was removed that ran no pods that had to move to another node."""
+"""Event: a node without pods that had to move to another node was removed."""
 SCALE_DOWN_FAILED: Final = "ScaleDownFailed"
-"""Event on a node: its removal was aborted. Also an event on the pod that blocked the removal."""
+"""Event on a node: the removal of the node was aborted. Also an event on the pod that blocked the removal."""
 SCALE_DOWN_BLOCKED: Final = "ScaleDownBlocked"
 """Event on a node: scale-down would remove it, but something prevents that. The note contains the reason code."""
 CLUSTER_AUTOSCALER_CLEANUP: Final = "ClusterAutoscalerCleanup"
@@ -457,11 +454,12 @@ FITS_AFTER_MOVES: Final = "FitsAfterMoves"
 """The pod fits on a node once the descheduler has completed its current moves. Two minutes after the first attempt of a
 move, the autoscaler no longer waits for that move, and the pod can trigger a scale-up."""
 FITS_AFTER_REMOVALS: Final = "FitsAfterRemovals"
-"""The pod fits on a node once a node that is being removed no longer exists. Until then the empty node is a domain of
-the pod's topology spread constraint. Ten minutes after the pod became unschedulable, it can trigger a scale-up."""
+"""The pod fits on a node after another node, which is being removed, no longer exists. Until then, the removed node
+counts as a domain of the pod's topology spread constraint. Ten minutes after the pod became unschedulable, it can
+trigger a scale-up."""
 NOMINATED: Final = "Nominated"
-"""The scheduler has nominated a node for the pod. The pod fits on it once the pods that are preempted there or already
-terminating have ended."""
+"""The scheduler has nominated a node for the pod. The pod fits on that node when the preempted and terminating pods
+there have ended."""
 NOT_UNSCHEDULABLE: Final = "NotUnschedulable"
 """The scheduler has not marked the pod as unschedulable, and the pod's scheduler is not one of ``bypassedSchedulers``.
 """
@@ -471,14 +469,14 @@ SCALE_UP_DELAYED: Final = "ScaleUpDelayed"
 """The pod is younger than ``newPodScaleUpDelay``, or than the delay in its annotation
 ``cluster-autoscaler.kubernetes.io/pod-scale-up-delay``."""
 PRIORITY_BELOW_THRESHOLD: Final = "PriorityBelowThreshold"
-"""The pod's priority is below ``podPriorityThreshold``, so it can use free capacity but no node is added for it."""
+"""The pod's priority is below ``podPriorityThreshold``, so no node is added for it."""
 NO_NODE_GROUPS: Final = "NoNodeGroups"
 """There is no node group to scale up: no MachineAutoscaler has a target, and no MachineSet has size limits."""
 NO_GROUP_FITS: Final = "NoGroupFits"
 """The pod does not fit on a new node of any group. The message lists kube-scheduler's reasons for each group."""
 MAX_SIZE_REACHED: Final = "MaxSizeReached"
-"""The pod fits on a new node of a group, but the group is at its maximum size, or the nodes that are already planned
-bring it there."""
+"""The pod fits on a new node of a group, but the group is at its maximum size or reaches it with nodes that are already
+planned."""
 MAX_NODES_TOTAL_REACHED: Final = "MaxNodesTotalReached"
 """The pod fits on a new node of a group, but the cluster would exceed ``maxNodesTotal``."""
 MAX_NODES_PER_NAMESPACE_REACHED: Final = "MaxNodesPerNamespaceReached"
@@ -496,8 +494,8 @@ GROUP_BACKS_OFF: Final = "GroupBacksOff"
 time at which the backoff ends.
 """
 SCALE_UP_NOT_SEEN: Final = "ScaleUpNotSeen"
-"""The pod fits on a new node of a group that was just scaled up, but the new size is not in the cache yet. The next
-iteration evaluates the pod again."""
+"""The pod fits on a new node of a group that was just scaled up, but trimtab has not observed the new size yet. The
+next iteration evaluates the pod again."""
 GROUP_UNHEALTHY: Final = "GroupUnhealthy"
 """The group is not scaled, because too many of its nodes are not ready or its provider does not respond."""
 BELOW_MINIMUM: Final = "BelowMinimum"
@@ -517,7 +515,7 @@ NODE_NOT_STARTED: Final = "NodeNotStarted"
 TARGET_CHANGED: Final = "TargetChanged"
 """Another client changed the size of a node group during a scale-up. The autoscaler uses the new size from then on."""
 TARGET_LOWERED: Final = "TargetLowered"
-"""The target size of a node group was lowered by the number of nodes that did not register."""
+"""The target size of a node group was reduced by the number of nodes that did not register."""
 DELETE_UNREGISTERED: Final = "DeleteUnregistered"
 """Machines that failed or did not register as nodes in time were deleted. Upstream uses the same reason."""
 
@@ -557,7 +555,7 @@ CURRENTLY_BEING_DELETED: Final = "CurrentlyBeingDeleted"
 NOT_UNDERUTILIZED: Final = "NotUnderutilized"
 """The node's utilization (requests divided by allocatable) is above the threshold."""
 NODE_GROUP_MIN_SIZE_REACHED: Final = "NodeGroupMinSizeReached"
-"""The node group is at its minimum size, or removals that are planned or in progress bring it there."""
+"""The node group is at its minimum size or reaches it with removals that are planned or in progress."""
 MINIMAL_RESOURCE_LIMIT_EXCEEDED: Final = "MinimalResourceLimitExceeded"
 """If the node were removed, the cluster would have fewer cores, less memory or fewer GPUs than the minimum in
 ``resourceLimits``."""
@@ -566,12 +564,12 @@ BLOCKED_BY_POD: Final = "BlockedByPod"
 BLOCKED_BY_ON_COMPLETION_POD: Final = "BlockedByOnCompletionPod"
 """The node is kept until one of its pods has run to completion (``safe-to-evict: on-completion``)."""
 HELD_TOO_LONG: Final = "HeldTooLong"
-"""A PodDisruptionBudget that allows no disruptions has blocked the removal for longer than ``maxHold``. The budget is
-never overridden, so an administrator should act. The message names the pod and the budget."""
+"""A PodDisruptionBudget that allows no disruptions has blocked the removal for longer than ``maxHold``. trimtab never
+overrides the budget, so an administrator should act. The message names the pod and the budget."""
 NO_PLACE_TO_MOVE_PODS: Final = "NoPlaceToMovePods"
 """A pod of the node fits on no other node. The message names the pod and lists kube-scheduler's reasons."""
 NEEDED_FOR_OTHER_PODS: Final = "NeededForOtherPods"
-"""Pending pods, or pods of nodes being removed, are planned onto the node."""
+"""The node is needed for pending pods or for pods of nodes that are being removed."""
 NOT_UNNEEDED_LONG_ENOUGH: Final = "NotUnneededLongEnough"
 """The node is unneeded, but not for ``unneededTime`` yet."""
 NOT_UNREADY_LONG_ENOUGH: Final = "NotUnreadyLongEnough"
@@ -596,11 +594,11 @@ PODS_KEEP_COMING: Final = "PodsKeepComing"
 TAINT_REMOVED: Final = "TaintRemoved"
 """Another client removed the taint of a node that is being removed, so the node is kept."""
 MACHINE_NOT_DELETED: Final = "MachineNotDeleted"
-"""The size of the node group was lowered, but other machines were deleted instead of this one, or the size was raised
-again. This machine is kept."""
+"""The size of the node group was reduced, but other machines were deleted instead of this one, or the size was
+increased again. The node's machine is kept."""
 WRONG_MACHINE_REMOVED: Final = "WrongMachineRemoved"
-"""The controller of the node group deleted a machine without the deletion annotation, because its cache was stale. The
-other removals in the group stop, and the next one waits longer between adding the annotation and lowering the size."""
+"""The controller of the node group deleted a machine without the deletion annotation, because its cache was stale.
+trimtab stops the other removals in the group, and waits longer in the next removal before it reduces the size."""
 AUTOSCALER_GONE: Final = "AutoscalerGone"
 """The ClusterAutoscaler was deleted, so removals in progress are rolled back."""
 
@@ -634,7 +632,7 @@ BUDGET_STATUS_STALE: Final = "BudgetStatusStale"
 OVERLAPPING_BUDGETS: Final = "OverlappingBudgets"
 """Several budgets select the same pods, and the Eviction API evicts no pod that several budgets select."""
 NO_EXPECTED_PODS: Final = "NoExpectedPods"
-"""The disruption controller found no pods of the budget, or not the size of their controller."""
+"""The disruption controller found no pods of the budget, or could not determine the size of their controller."""
 SELECTS_NO_PODS: Final = "SelectsNoPods"
 """The budget selects no pods."""
 
@@ -652,30 +650,30 @@ TARGET_UNSUPPORTED: Final = "TargetUnsupported"
 TARGET_ALREADY_OWNED: Final = "TargetAlreadyOwned"
 """Another MachineAutoscaler already owns the target, and the limits of that MachineAutoscaler apply."""
 NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
-"""Two machines reference the same node. The node is assigned to the machine that it matches best, or else to the
-oldest."""
+"""Two machines reference the same node. The node is assigned to the machine that it matches best or, if that is not
+clear, to the oldest machine."""
 NODE_IDENTITY_MISMATCH: Final = "NodeIdentityMismatch"
 """A machine references a node with a different UID, provider ID, machine or cluster, so the node is not assigned to it.
 """
 NODE_NOT_CONFIRMED: Final = "NodeNotConfirmed"
-"""A machine references a node, but neither a UID nor a provider ID nor an annotation confirms that they belong
-together."""
+"""A machine references a node, but no UID, provider ID or annotation confirms the reference."""
 SEVERAL_CLUSTERS: Final = "SeveralClusters"
-"""The objects of Cluster API or the Machine API belong to several clusters, and ``nodeGroupAutoDiscovery.clusterName``,
-which selects this cluster, is not set. No node group of that API is scaled."""
+"""The objects of Cluster API or the Machine API belong to several clusters, and ``nodeGroupAutoDiscovery.clusterName``
+is not set. No node group of that API is scaled."""
 NO_TEMPLATE: Final = "NoTemplate"
-"""The group has no node to copy a template from, and neither annotations nor its provider describe one."""
+"""The group has no node that can serve as a template, and neither its annotations nor its provider describe its
+nodes."""
 DAEMON_SET_NOT_CREATED: Final = "DaemonSetNotCreated"
-"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because fewer than nine in ten of
-its pods were created, so something rejects them."""
+"""The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because fewer than nine in ten of
+the DaemonSet's pods were created."""
 DAEMON_SET_NEVER_RAN: Final = "DaemonSetNeverRan"
-"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because none of them was ever bound
-to a node."""
+"""The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because none of the DaemonSet's
+pods was ever bound to a node."""
 DAEMON_SET_NOT_ON_NODES: Final = "DaemonSetNotOnNodes"
-"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because the existing nodes do not
+"""The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because the existing nodes do not
 run them."""
 DAEMON_SET_TOO_LARGE: Final = "DaemonSetTooLarge"
-"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because they do not fit next to
+"""The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because they do not fit next to
 pods of DaemonSets with a higher priority."""
 DAEMON_SETS_TAKE_ROOM: Final = "DaemonSetsTakeRoom"
 """Pending pods would fit on a new node of the group if the node did not run a pod of the named DaemonSet."""
@@ -789,14 +787,14 @@ ALL_ZONES_DOWN: Final = "AllZonesDown"
 """No node of any zone is ready, so a network problem of the control plane is more likely than failed nodes. NoExecute
 taints of failed nodes are removed, and none are added."""
 ALL_NODES_IN_DOUBT: Final = "AllNodesInDoubt"
-"""Every node is not ready or has missed two renewals of its Lease. No NoExecute taint is added until it is clear
+"""Every node is either not ready or has missed two renewals of its Lease. No NoExecute taint is added until it is clear
 whether all zones are down."""
 OUTAGE_ENDED: Final = "OutageEnded"
 """An outage of all zones has just ended, so every node gets a new grace period before it is tainted."""
 ZONE_DISRUPTED: Final = "ZoneDisrupted"
 """Too many nodes of the zone are not ready, so its eviction rate is 0 and no node is tainted."""
 EVICTION_RATE_LIMITED: Final = "EvictionRateLimited"
-"""The node is queued behind other nodes of its zone that failed earlier or were just tainted."""
+"""The failed node waits to be tainted, because the eviction rate of its zone is limited."""
 
 # ── Why a node is considered failed, or not ──────────────────────────────────────────────────────────────────────────
 
@@ -830,7 +828,7 @@ plan uses it."""
 SCALE_TARGET_GONE: Final = "ScaleTargetGone"
 """The group's object, or a machine to be removed, does not exist any more."""
 SCALE_UNREACHABLE: Final = "ScaleUnreachable"
-"""The request for the size change got no response. Afterwards, the size was unchanged or could not be read."""
+"""The request for the size change got no response, and the size was unchanged afterwards or could not be read."""
 SCALE_TIMED_OUT: Final = "ScaleTimedOut"
 """The group's API did not respond in time. Other groups are not affected."""
 
@@ -857,16 +855,16 @@ STATS_STALE: Final = "StatsStale"
 """The kubelet responds, but the timestamps of its stats have not changed for three intervals."""
 STATS_UNKNOWN: Final = "StatsUnknown"
 """The signals of the node have not been read yet, or its stats no longer contain a signal that met a threshold. The
-state of the node stays as it was."""
+state of the node does not change."""
 
 # ── Node pressure: why pods are, or are not, being evicted from a node ───────────────────────────────────────────────
 
 HARD_THRESHOLD_MET: Final = "HardThresholdMet"
-"""A hard threshold of the NodePressurePolicy is met: a pod is evicted at once."""
+"""A hard threshold of the NodePressurePolicy is met, so a pod is evicted immediately."""
 SOFT_THRESHOLD_MET: Final = "SoftThresholdMet"
 """A soft threshold of the NodePressurePolicy has been met for its grace period."""
 PRESSURE_FORECAST: Final = "PressureForecast"
-"""A soft threshold is met, and the trend of its signal reaches the hard threshold within ``evictionForecast``."""
+"""A soft threshold is met, and its signal is predicted to reach the hard threshold within ``evictionForecast``."""
 SOFT_GRACE_PERIOD: Final = "SoftGracePeriod"
 """A soft threshold is met, but its grace period has not passed yet."""
 TRANSITION_PERIOD: Final = "TransitionPeriod"
@@ -876,9 +874,11 @@ EVICTING_POD: Final = "EvictingPod"
 WAITING_FOR_STATS: Final = "WaitingForStats"
 """A threshold is met, but the kubelet has not measured its signal again since the last eviction."""
 KUBELET_EVICTS: Final = "KubeletEvicts"
-"""The kubelet itself reports the condition, or evicted a pod less than a minute ago. trimtab evicts none meanwhile."""
+"""The kubelet itself reports the condition, or evicted a pod less than a minute ago. During this time, trimtab evicts
+no pod from the node."""
 NO_EVICTABLE_POD: Final = "NoEvictablePod"
-"""A threshold is due, but each pod of the node is protected, refused, or does not use the resource."""
+"""A threshold requires an eviction, but every pod of the node is protected or does not use the resource, or its
+eviction was refused."""
 USAGE_UNKNOWN: Final = "UsageUnknown"
 """The node's measurement does not contain the pod, or says that the pod does not use the resource that runs low."""
 SIGNAL_UNKNOWN: Final = "SignalUnknown"
@@ -887,7 +887,7 @@ effect on the node."""
 FAILED_POD_CLEANUP: Final = "FailedPodCleanup"
 """A kubelet evicted the pod at least ``failedPods.after`` ago, so it is deleted."""
 NODE_BEING_REMOVED: Final = "NodeBeingRemoved"
-"""An autoscaler is draining the node. Its drain evicts the pods."""
+"""An autoscaler is draining the node and evicts its pods."""
 
 # ── Node pressure: conditions and events ─────────────────────────────────────────────────────────────────────────────
 
@@ -921,13 +921,13 @@ refused for ``deleteAfter``.
 # ── Node pressure: conflicts of policies ─────────────────────────────────────────────────────────────────────────────
 
 NODES_HANDLED_BY_OTHER_POLICY: Final = "NodesHandledByOtherPolicy"
-"""Another NodePressurePolicy, which is earlier by name, also selects some of the nodes and handles them."""
+"""Another NodePressurePolicy, whose name comes first in alphabetical order, handles some of the selected nodes."""
 THRESHOLD_NOT_ABOVE_KUBELET: Final = "ThresholdNotAboveKubelet"
 """A threshold of the NodePressurePolicy is not above the kubelet's hard threshold, so the kubelet evicts first."""
 
 # ── Why a pod does not come back in a forecast ──────────────────────────────────────────────────────────────────────
 
 NO_CONTROLLER: Final = "NoController"
-"""The pod has no controller, so it is lost with its node."""
+"""The pod has no controller, so it is not recreated when its node is removed."""
 EVICTION_BLOCKED: Final = "EvictionBlocked"
-"""A PodDisruptionBudget does not allow the eviction, so draining the node waits for the pod."""
+"""A PodDisruptionBudget does not allow the eviction of the pod, so the drain of the node waits."""

@@ -578,12 +578,13 @@ class QueueCounts(Status, frozen=True):
     unschedulable: Annotated[
         NaturalInt,
         doc(
-            "Number of pods that fit on no node. They are retried after a cluster event that might make them "
-            "schedulable."
+            "Number of pods that fit on no node. Unschedulable pods are retried after a cluster event that might make "
+            "them schedulable."
         ),
     ] = 0
     gated: Annotated[
-        NaturalInt, doc("Number of pods with scheduling gates. They are not scheduled until the gates are removed.")
+        NaturalInt,
+        doc("Number of pods with scheduling gates. These pods are not scheduled until the gates are removed."),
     ] = 0
 
 
@@ -640,12 +641,11 @@ class SchedulerPolicyStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the SchedulerPolicy. Known types are Ready (the policy is valid and its pods "
-            "are scheduled), Progressing (pods are waiting to be scheduled or retried), Degraded (a problem "
-            "prevents part of the spec from being fulfilled, for example the API server cannot be reached), "
-            "Conflicting (another SchedulerPolicy has the same schedulerName, and the oldest one is used), "
-            "Contended (a second trimtab installation, not a standby replica, manages the same objects) and "
-            "PermissionsMissing (the service account lacks permissions that the policy needs)."
+            "Current conditions of the SchedulerPolicy. Ready: the policy is valid and its pods are scheduled. "
+            "Progressing: pods are waiting to be scheduled or retried. Degraded: a problem prevents part of the spec "
+            "from being fulfilled. Conflicting: another SchedulerPolicy has the same schedulerName, and the oldest one "
+            "is used. Contended: a second trimtab installation manages the same objects. PermissionsMissing: the "
+            "service account lacks permissions that the policy needs."
         ),
     ] = ()
     queue: Annotated[QueueCounts, doc("Number of pending pods, by their state in the scheduling queue.")] = (

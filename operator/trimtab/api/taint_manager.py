@@ -122,7 +122,7 @@ class RefusedPod(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the last attempt failed. It names what refused the "
+            "Human-readable message that explains why the last attempt failed. The message names what refused the "
             "request, for example an admission webhook or a PodDisruptionBudget."
         ),
     ] = ""
@@ -168,7 +168,7 @@ class PodCounts(Status, frozen=True):
     ] = 0
     held: Annotated[
         NaturalInt,
-        doc("Rate-limited: current number of pods whose eviction or deletion is delayed by spec.userTaintRates."),
+        doc("Current number of pods whose eviction or deletion is delayed by spec.userTaintRates."),
     ] = 0
     deleted: Annotated[
         BigCount,
@@ -194,11 +194,10 @@ class TaintManagerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the TaintManager. Known types are Ready (the spec is valid, and nodes and "
-            "pods are watched), Progressing (pods are being evicted, or nodes are waiting to be tainted), "
-            "Degraded (a problem prevents part of the spec from being fulfilled, for example an eviction is "
-            "refused), Contended (a second trimtab installation, not a standby replica, manages the same "
-            "objects) and PermissionsMissing (the service account lacks permissions that the TaintManager needs)."
+            "Current conditions of the TaintManager. Ready: the spec is valid, and nodes and pods are watched. "
+            "Progressing: pods are being evicted, or nodes are waiting to be tainted. Degraded: a problem prevents "
+            "part of the spec from being fulfilled. Contended: a second trimtab installation manages the same objects. "
+            "PermissionsMissing: the service account lacks permissions that the TaintManager needs."
         ),
     ] = ()
     zones: Annotated[
@@ -223,7 +222,7 @@ class TaintManagerStatus(Status, frozen=True):
         tuple[NextDeadline, ...],
         bounded(
             "Pods with the earliest deadlines, earliest first. The deadline of a pod is the time at which its "
-            "toleration of a NoExecute taint ends. It may be in the past.",
+            "toleration of a NoExecute taint ends. Deadlines in the past are included.",
             limit=MAX_DEADLINES,
             **ATOMIC,
         ),
@@ -323,9 +322,9 @@ class KeyPolicy(Spec, frozen=True):
         TaintPolicy,
         doc(
             "How a pod is removed when its toleration of the taint ends. Delete: the pod is deleted without checking "
-            "PodDisruptionBudgets, as in kube-controller-manager. This is intended for taints of failed nodes. Evict: "
-            "the pod is evicted through the eviction API, which respects PodDisruptionBudgets, and is deleted if it "
-            "is not evicted within maximumWait. This is intended for taints that drain a node."
+            "PodDisruptionBudgets, as in kube-controller-manager. Intended for taints of failed nodes. Evict: the pod "
+            "is evicted through the eviction API, which respects PodDisruptionBudgets, and deleted if it is not "
+            "evicted within maximumWait. Intended for taints that drain a node."
         ),
     ]
     maximum_wait: Annotated[
@@ -371,13 +370,11 @@ class UserTaintRates(Spec, frozen=True):
 class NodeLifecycle(Spec, frozen=True):
     """When nodes are considered failed, and the rate at which they are tainted. Only used in mode TaintAndEvict.
 
-    A node has failed if the status of its Ready condition is False or Unknown. A zone consists of the nodes with the
-    same region and zone labels. A zone is in state FullDisruption if none of its nodes is ready. It is in state
-    PartialDisruption if at least three of its nodes, and at least the fraction unhealthyZoneThreshold of them, are not
-    ready. Otherwise, it is in state Normal.
+    A node has failed if its Ready condition is False or Unknown. A zone consists of the nodes with the same region and
+    zone labels. A zone is in state FullDisruption if none of its nodes is ready. It is in state PartialDisruption if at
+    least three of its nodes, and at least the fraction unhealthyZoneThreshold of them, are not ready.
 
-    Except for fullDisruptionEvictionRate, the fields have the names and defaults of the corresponding flags of
-    kube-controller-manager.
+    Except for fullDisruptionEvictionRate, the defaults are those of kube-controller-manager.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -509,22 +506,20 @@ class TaintManagerSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Which actions the taint manager performs. Observe: dry run. It only reports the deadline of each "
-            "pod on a node with NoExecute taints, which is the time at which the pod's toleration ends. "
-            "EvictPods: it also removes pods at their deadlines. Pods are deleted by default, and evicted if the "
-            "entry for the taint key in taints has policy Evict. It runs alongside kube-controller-manager, "
-            "which still deletes pods at the deadlines that it computes itself. TaintAndEvict: it also taints "
-            "failed nodes. In this mode, the node-lifecycle-controller and taint-eviction-controller of "
-            "kube-controller-manager must be disabled. Defaults to Observe, so that a new TaintManager evicts no "
-            "pods and taints no nodes."
+            "Which actions the taint manager performs. Observe: dry run. The taint manager only reports the deadlines "
+            "at which pods on nodes with NoExecute taints would be removed. EvictPods: pods are deleted at their "
+            "deadlines, or evicted if taints sets policy Evict for the taint key. kube-controller-manager still "
+            "deletes pods at the deadlines that it computes. TaintAndEvict: failed nodes are also tainted. In this "
+            "mode, the node-lifecycle-controller and taint-eviction-controller of kube-controller-manager must be "
+            "disabled. Defaults to Observe, so that a new TaintManager evicts no pods and taints no nodes."
         ),
     ] = "Observe"
     taints: Annotated[
         tuple[KeyPolicy, ...],
         bounded(
             "How pods are removed because of NoExecute taints, by taint key. If a node has several NoExecute taints, "
-            "the entry for the taint whose toleration ends first applies to the pod. If there is no entry for the key "
-            "of this taint, the pod is deleted (policy Delete).",
+            "the taint whose toleration ends first determines the entry. Pods are deleted (policy Delete) if there is "
+            "no entry for the taint key.",
             limit=64,
             **list_map("key"),
         ),
@@ -536,9 +531,9 @@ class TaintManagerSpec(Spec, frozen=True):
         TolerationMatching,
         doc(
             "Which tolerations apply if several tolerations of a pod match a taint. All: all matching tolerations. If "
-            "any of them has no tolerationSeconds, the pod tolerates the taint without a time limit. Otherwise, the "
-            "shortest tolerationSeconds applies. First: only the first matching toleration in the pod's list, as in "
-            "kube-controller-manager."
+            "any matching toleration has no tolerationSeconds, the pod tolerates the taint without a time limit. "
+            "Otherwise, the shortest tolerationSeconds applies. First: only the first matching toleration in the pod's "
+            "list, as in kube-controller-manager."
         ),
     ] = "All"
 

@@ -30,12 +30,10 @@ class WaitingEvictions(Status, frozen=True):
     reason: Annotated[
         ReasonCode,
         doc(
-            "Reason why the evictions are waiting. WaitingForEviction means that another controller is evicting "
-            "the same pod. WaitingForOwner means that the pod's owner has not replaced its last evicted pod. "
-            "WaitingForBudget means that evictions in progress use up the PodDisruptionBudget. "
-            "WaitingForEvictionLimit means that a limit that all controllers share is reached (Helm values "
-            "disruption.limits). WaitingForPlan means that another controller is planning. When it has finished, "
-            "the eviction is checked against the current state of the cluster and requested."
+            "Reason why the evictions wait. WaitingForEviction: another controller is evicting the same pod. "
+            "WaitingForOwner: the pod's owner has not replaced its last evicted pod. WaitingForBudget: evictions in "
+            "progress use up the PodDisruptionBudget. WaitingForEvictionLimit: a limit that all controllers share is "
+            "reached (Helm values disruption.limits). WaitingForPlan: another controller is making a plan."
         ),
     ]
     since: Annotated[datetime, doc("Time at which the first of the evictions began to wait.")]

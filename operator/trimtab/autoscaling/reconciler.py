@@ -424,7 +424,7 @@ class Reconciler:
         """End the removal backoffs, as the plan did with those of scale-ups, and log which groups were in backoff."""
         held = {id_ for id_, record in before.groups.items() if is_backing_off(record, now)}
         groups = sorted(held | set(self._removals.clear_backoffs(self._groups)))
-        message = "Ended the backoff of %d node groups because annotation %s of ClusterAutoscaler %s is %r: %s"
+        message = "Ended the backoff of %d node groups because annotation %s of ClusterAutoscaler %s was set to %r: %s"
         names = ", ".join(groups[:20]) or "none was in backoff"
         log.info(message, len(groups), TRY_AGAIN, CLUSTER_AUTOSCALER, self._state.try_again, names)
 

@@ -87,7 +87,9 @@ def _shortfall_correction(group: NodeGroup, number: int) -> TargetCorrection | N
     to = max(group.minimum, group.target - number)
     if to == group.target:
         return None
-    message = f"target lowered from {group.target} to {to}: no machine was created for {number} of them in time"
+    message = (
+        f"target size lowered from {group.target} to {to}: no machine was created for {number} of the nodes in time"
+    )
     return TargetCorrection(group.id, to, reasons.TARGET_LOWERED, message)
 
 
@@ -98,7 +100,7 @@ def _unregistered_correction(group: NodeGroup, machines: tuple[GroupMachine, ...
     names = ", ".join(machine.name for machine in chosen[:_NAMED])
     more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
     left = len(machines) - len(chosen)
-    kept = f"; {left} more are kept, since the minimum size is {group.minimum}" if left else ""
+    kept = f"; {left} more are kept, because the minimum size is {group.minimum}" if left else ""
     message = f"deleting machines that failed or did not become nodes in time: {names}{more}{kept}"
     return TargetCorrection(group.id, group.target - len(chosen), reasons.DELETE_UNREGISTERED, message, chosen)
 

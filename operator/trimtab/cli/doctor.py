@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 def doctor(*, kubeconfig: str | None, context: str | None, service_account: str | None, form: str) -> None:
     """Check the installation in the live cluster, and what you are permitted to read.
 
-    The checks are: whether the API server serves the custom resources, whether the operator runs and whether only one
-    does, whether any custom resource is degraded or lacks permissions (the message names the missing rules and the
-    chart values that grant them), what the operator's service accounts lack for the custom resources in the cluster
-    (if you may create SubjectAccessReviews), and all permissions that you lack for plan, explain, snapshot, what-if,
-    status and history, with the rules of a ClusterRole that grants them.
+    The command checks whether the API server serves the custom resources, whether exactly one operator runs, and
+    whether a custom resource is degraded or lacks permissions. For missing permissions, it shows the rules and the
+    chart values that grant them.
+
+    If you may create SubjectAccessReviews, the command also checks whether the operator's service accounts have the
+    permissions that the custom resources in the cluster need.
+
+    Finally, it lists the permissions that you lack for plan, explain, snapshot, what-if, status and history, with the
+    rules of a ClusterRole that grants them.
 
     The exit status is 1 if a check has failed.
     """

@@ -54,7 +54,7 @@ class ResourceGroup(click.Group):
 
 @click.group(cls=ResourceGroup)
 def explain() -> None:
-    """Explain why a pod, a node or a PodDisruptionBudget is in its state, and what would change it.
+    """Explain why a pod, node, node group, PodDisruptionBudget or policy is in its state, and what would change it.
 
     Names are as in kubectl: `explain pod web-1 -n shop`, `explain pod/web-1 -n shop` or `explain pod shop/web-1`.
     """

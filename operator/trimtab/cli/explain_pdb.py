@@ -36,8 +36,8 @@ def explain_pdb(
 ) -> None:
     """Explain which PodDisruptionBudgets block evictions, or what one of them allows and why.
 
-    Without NAME, the output contains the budgets of all namespaces, or of the one of --namespace, that block something
-    now or allow no disruption, those that block most first.
+    Without NAME, the output contains the budgets that block something now or allow no disruption, those that block most
+    first. They are the budgets of all namespaces, unless --namespace is given.
 
     With NAME, it contains the numbers of the disruption controller (disruptionsAllowed = currentHealthy -
     desiredHealthy), whether its status is stale, the selected pods with their health, other budgets that select the
@@ -45,7 +45,7 @@ def explain_pdb(
     and what would unblock it.
 
     The evictions are those of the policies in the cluster, unless --policy is given. Without a ClusterAutoscaler, no
-    node is removed, so that none is blocked.
+    node is removed, so the budgets block no removal.
     """
     from trimtab.cli.output import emit
     from trimtab.cli.sources import default_namespace

@@ -74,7 +74,7 @@ def history(
     """Show what the controllers did, and why, the latest action last.
 
     TYPE/NAME selects the actions on one object: pod/NAME (with -n, or pod/NAMESPACE/NAME), node/NAME, nodegroup/NAME,
-    policy/NAME or namespace/NAME. The object need not exist any more.
+    policy/NAME or namespace/NAME. The object may have been deleted.
 
     The actions are evictions, deletions and preemptions of pods, size changes of node groups, node removals, cordons
     and taints. They include those that the API server refused; the same refusal is recorded once an hour. They come

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("trimtab.cli.run:run", "Run the operator."),
     "plan": ("trimtab.cli.plan:plan", "Show what the policies would do to the cluster, and why."),
-    "explain": ("trimtab.cli.explain:explain", "Explain why a pod, node, node group or budget is in its state."),
+    "explain": ("trimtab.cli.explain:explain", "Explain the state of a pod, node, node group, budget or policy."),
     "what-if": ("trimtab.cli.what_if:what_if", "Forecast what happens if nodes fail or objects are applied."),
     "capacity": ("trimtab.cli.capacity:capacity", "Count how many more instances of a pod fit."),
     "doctor": ("trimtab.cli.doctor:doctor", "Check the installation, and what you are permitted to read."),
@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "ui": ("trimtab.cli.ui:ui", "Show the cluster as a live page in the browser."),
     "diff": ("trimtab.cli.diff:diff", "Show what changed between two snapshots."),
     "snapshot": ("trimtab.cli.snapshot:snapshot", "Save the live cluster to a file for --cluster."),
-    "convert": ("trimtab.cli.convert:convert", "Convert policies of descheduler and configurations of kube-scheduler."),
+    "convert": ("trimtab.cli.convert:convert", "Convert settings of other programs to policies of trimtab."),
     "migrate": ("trimtab.cli.migrate:migrate", "Prepare the migration from other programs."),
     "completion": ("trimtab.cli.completion:completion", "Print the completion script of a shell."),
     "crds": ("trimtab.cli.crds:crds", "Write the CustomResourceDefinitions, or check them for drift."),

@@ -55,8 +55,8 @@ def check(
     """Show which programs do jobs that trimtab can do, and the steps of a migration.
 
     The command finds descheduler, cluster-autoscaler, karpenter, OpenShift's operators for both, and the taint
-    controllers of kube-controller-manager (where its pod shows the flags). For each job it shows who does it, and
-    whether two programs do it. It converts the settings that it finds, like `trimtab convert`, and plans with them
+    controllers of kube-controller-manager (if its pod shows the flags). For each job it shows which program does it,
+    and whether two programs do it. It converts the settings that it finds, like `trimtab convert`, and plans with them
     without changing anything. The plan is compared with the events of the last 24 hours: evictions by namespace,
     removed nodes, and pods that triggered a scale-up.
 

@@ -139,7 +139,8 @@ async def check_operator_permissions(
     """
     if not await is_permitted(api, Permission("create", SUBJECT_ACCESS_REVIEWS)):
         permission = Permission("create", SUBJECT_ACCESS_REVIEWS).text
-        return [cannot_check_operator(f"you may not {permission}, with which doctor asks what the operator may do")], []
+        why = f"you may not {permission}, which doctor needs to check what the operator may do"
+        return [cannot_check_operator(why)], []
     accounts: tuple[OperatorAccount, ...] = () if given is None else (given,)
     if given is None:
         try:

@@ -88,10 +88,10 @@ def plan(
     pods are placed before nodes are added and before pods are moved.
 
     With a PlacementAdmission, the plan shows which existing objects its rules would refuse or change if an ordinary
-    user, who is in no group and has no permission to create pods/binding, created them now: workloads by their pod
-    template, with the number of their pods that have the same result, and pods without a controller. Existing objects
-    are not changed. Objects in exempt namespaces that would be refused elsewhere are kept. Whether a user or a
-    scheduler has set spec.nodeName of an existing pod is only known from its managedFields (kubectl get
+    user, who is in no group and has no permission to create pods/binding, created them now. The objects are workloads,
+    by their pod template and with the number of their pods that have the same result, and pods without a controller.
+    Existing objects are not changed. Objects in exempt namespaces that would be refused elsewhere are kept. Whether a
+    user or a scheduler has set spec.nodeName of an existing pod is only known from its managedFields (kubectl get
     --show-managed-fields).
 
     With NodePressurePolicies, the plan shows the pod that is evicted from each node under pressure, the signals of all

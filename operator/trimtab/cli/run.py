@@ -181,7 +181,7 @@ def _ending_at_once() -> Iterator[None]:
     default="55s",
     show_default=True,
     callback=positive_duration,
-    help="Exit at the latest this long after SIGTERM; must be shorter than the pod's terminationGracePeriodSeconds.",
+    help="Maximum time from SIGTERM to the exit; must be shorter than the pod's terminationGracePeriodSeconds.",
 )
 @click.option(
     "--plan-deadline",
@@ -200,7 +200,7 @@ def _ending_at_once() -> Iterator[None]:
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Least severe level to log.",
+    help="Minimum level of log lines.",
 )
 def run(
     *,

@@ -149,7 +149,7 @@ async def _tables(api: Api, namespace: str, job: str, workers: int) -> list[dict
         try:
             table = msgspec.json.decode(log) if isinstance(log, bytes | str) else log
         except msgspec.DecodeError as error:
-            raise CommandError(f"the log of pod {namespace}/{name} is no survival table: {error}") from error
+            raise CommandError(f"the log of pod {namespace}/{name} is not a survival table: {error}") from error
         found[table["part"]] = table  # a retried worker may have two pods
     if len(found) != workers:
         raise CommandError(f"{len(found)} of {workers} workers of Job {namespace}/{job} have left a table")

@@ -27,8 +27,8 @@ def uninstall(*, check: bool, kubeconfig: str | None, context: str | None, form:
 
     The list contains custom resources and their finalizers, the objects that the chart, the kustomize base or OLM
     installed, CRDs, the Leases and ConfigMaps that the operator created, taints, cordons, conditions and annotations of
-    nodes, and annotations of node groups and machines. Run the commands in the order of the list. helm, kubectl or OLM
-    uninstall trimtab; this command only checks.
+    nodes, and annotations of node groups and machines. Run the commands in the order of the list. This command removes
+    nothing: uninstall trimtab with helm, kubectl or OLM.
 
     The exit status is 0 if nothing is left, and 1 if something is left or if a resource could not be listed.
     """

@@ -58,7 +58,8 @@ Document = dict[str, Any]
 @click.option(
     "--each",
     metavar="zone|node|LABEL",
-    help="Let every zone, every node or the nodes with each value of a label fail in turn, and compare the results.",
+    help="Simulate the failure of each zone, each node or the nodes with each value of a label, and compare the "
+    "results.",
 )
 @click.option(
     "--index",
@@ -88,7 +89,7 @@ Document = dict[str, Any]
     help="Namespace of the operator, whose service account the Job's pods use.",
 )
 @click.option("--image", metavar="IMAGE", default="", help="Image of the Job's pods. Default: the operator's.")
-@click.option("--processes", type=click.IntRange(1), help="With --each: processes to use. Default: one for each CPU.")
+@click.option("--processes", type=click.IntRange(1), help="With --each: number of processes. Default: one per CPU.")
 @click.option("--now", metavar="RFC3339", type=parse_time, help="Time of the forecast. Default: the current time.")
 @click.option("--all", "everything", is_flag=True, help=f"Show all rows of each table, not only the first {SHOWN}.")
 @output_option("table", "json", "yaml")
@@ -190,7 +191,7 @@ def parse_part(text: str) -> tuple[int, int]:
     """
     index, _, parts = text.partition("/")
     if not (index.isdecimal() and parts.isdecimal() and int(index) < int(parts) <= 100_000):
-        raise InputError(f"{text!r} is no share of the work; write I/N with I from 0 to N-1", field="--index")
+        raise InputError(f"{text!r} is not a share of the work; write I/N with I from 0 to N-1", field="--index")
     return int(index), int(parts)
 
 

@@ -115,7 +115,7 @@ class HistoryMetrics:
         )
         self.dropped = Counter(
             "trimtab_history_entries_dropped",
-            "Actions that are missing in the history, because HistoryRecords could not be written for too long.",
+            "Actions that are missing from the history, because HistoryRecords could not be written for too long.",
             registry=registry,
         )
         self.waiting = Gauge(
@@ -266,7 +266,7 @@ class HistoryWriter:
                 await self._flush()
         except (ApiError, Unreachable, TimeoutError) as error:
             log.warning(
-                "Shutting down; %d HistoryRecord entries were not written and are lost: %s", self.waiting(), error
+                "Lost %d HistoryRecord entries that could not be written during the shutdown: %s", self.waiting(), error
             )
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class HistoryWriter:
 
     def _recovered(self) -> None:
         if self._failures:
-            log.info("Writing HistoryRecords succeeds again; %d entries were dropped in the meantime", self._dropped)
+            log.info("Resumed writing HistoryRecords; %d entries were dropped in the meantime", self._dropped)
         self._failures, self._problem, self._dropped = 0, "", 0
 
     def _drop(self, number: int, reason: str) -> None:

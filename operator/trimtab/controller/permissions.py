@@ -206,7 +206,7 @@ class PermissionRegistry:
                 "The operator's service account lacks permissions: %s", ", ".join(lost), extra={"permissions": lost}
             )
         if restored:
-            log.info("The operator's service account has permissions again that were missing: %s", ", ".join(restored))
+            log.info("The operator's service account has regained permissions: %s", ", ".join(restored))
         if lost or restored or first:
             for each in tuple(self._listeners):
                 each()

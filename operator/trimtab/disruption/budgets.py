@@ -72,7 +72,7 @@ class BudgetLedger:
         if len(budgets) > 1:
             names = ", ".join(budget.name for budget in budgets)
             return _refusal(
-                f"{len(budgets)} PodDisruptionBudgets select the pod ({names}); the Eviction API grants none"
+                f"{len(budgets)} PodDisruptionBudgets select the pod ({names}), so the Eviction API refuses to evict it"
             )
         return self._refusal_of(budgets[0], pod)
 

@@ -129,7 +129,7 @@ class _Applying:
         made = _decoded(manifest)
         if made is None:
             raise InputError(
-                f"{kind} is no kind that what-if applies; it applies {', '.join(_WORKLOADS)}, Pod, "
+                f"{kind} is not a kind that what-if applies; it applies {', '.join(_WORKLOADS)}, Pod, "
                 "PodDisruptionBudget, PriorityClass and the other kinds of a cluster file",
                 object=f"{kind}/{name}",
             )

@@ -99,7 +99,7 @@ class _NodeGroups:
              "message": each.message}
             for each in (*self._groups.problems, *self._templates.problems)
         ]  # fmt: skip
-        more = "" if self._autoscaled else "; there is no ClusterAutoscaler, so that no group is scaled"
+        more = "" if self._autoscaled else "; there is no ClusterAutoscaler, so no group is scaled"
         return {
             "message": f"{plural(len(rows), 'node group')}, of which {limited} cannot be scaled up{more}",
             "nodeGroups": rows,

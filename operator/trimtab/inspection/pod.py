@@ -195,7 +195,7 @@ def _ranked_remedies(remedy: Document | None, advice: NodeGroupAdvice) -> Docume
 
 def _pending_text(pod: Pod, placement: Document, advice: NodeGroupAdvice | None) -> str:
     if pod.nominated_node:
-        return f"pending; {pod.nominated_node} is nominated for it, where other pods are being removed"
+        return f"pending; {pod.nominated_node}, where other pods are being removed, is nominated for the pod"
     text = f"pending; {placement['message'].rstrip('.')}"
     if placement["fits"] or pod.spec.scheduling_gates or advice is None:
         return text

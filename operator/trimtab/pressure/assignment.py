@@ -72,7 +72,7 @@ def policy_conflicts(assignment: Assignment) -> tuple[PolicyConflict, ...]:
     found = []
     for (policy, first), names in assignment.overlaps.items():
         message = (
-            f"NodePressurePolicy {first}, which is earlier by name, handles {plural(len(names), 'node')} that this "
+            f"NodePressurePolicy {first}, whose name sorts first, handles {plural(len(names), 'node')} that this "
             f"policy also selects: {named(names)}"
         )
         found.append(PolicyConflict(policy, reasons.NODES_HANDLED_BY_OTHER_POLICY, message, first, names))

@@ -363,7 +363,7 @@ class _Converter:
             if signal not in SIGNALS:
                 near = difflib.get_close_matches(str(signal), SIGNALS, n=1, cutoff=0.6)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                self._warn(field, f"{signal} is no eviction signal, so the kubelet does not start; left out{hint}")
+                self._warn(field, f"{signal} is not an eviction signal, so the kubelet does not start; left out{hint}")
                 continue
             converted = convert(signal, str(text).strip())
             if converted is not None:

@@ -85,7 +85,8 @@ class PressureMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.readings = LabeledGauge(
             "trimtab_node_pressure_read_nodes",
-            "Handled nodes by the result of the latest reading: Summary, Metrics (only memory), or a reason code.",
+            "Nodes that the policy handles, by result of the latest reading: Summary, Metrics (only memory) or a "
+            "reason code.",
             ("policy", "result"),
             registry,
         )
@@ -109,7 +110,7 @@ class PressureMetrics:
         )
         self.refused = LabeledGauge(
             "trimtab_node_pressure_refused_pods",
-            "Pods that should leave a node under pressure and whose eviction is refused.",
+            "Pods on nodes under pressure whose eviction is refused.",
             ("policy", "reason"),
             registry,
         )
@@ -444,11 +445,11 @@ def _degraded(observed: Observation) -> ConditionUpdate:
     if observed.stale:
         return condition(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, observed.stale)
     if observed.refused:
-        message = f"evictions are refused and retried: pods {named(observed.refused)}"
+        message = f"the evictions of these pods are refused and retried: {named(observed.refused)}"
         return condition(DEGRADED, True, reasons.EVICTIONS_REFUSED, message)
     if observed.unwritten:
         node, error = min(observed.unwritten.items())
-        message = f"cannot write {plural(len(observed.unwritten), 'node')}, such as {node}: {error}"
+        message = f"cannot update {plural(len(observed.unwritten), 'node')}, such as {node}: {error}"
         return condition(DEGRADED, True, reasons.NODE_UPDATE_FAILED, message)
     if observed.unread:
         by_reason = Counter(each.reason for each in observed.unread)

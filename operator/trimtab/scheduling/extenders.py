@@ -352,7 +352,7 @@ class ExtenderChain:
         except ExtenderError as error:
             if not client.spec.ignorable:
                 raise
-            log.warning("Ignoring the failure of scheduler extender %s: %s", client.spec.url_prefix, error)
+            log.warning("Ignored a failure of scheduler extender %s: %s", client.spec.url_prefix, error)
             return None
 
     async def _filter(self, client: ExtenderClient, pod: Pod, names: Sequence[str]) -> Any:
@@ -364,7 +364,7 @@ class ExtenderChain:
             answer = await client.post(client.spec.prioritize_verb, await self._arguments(client, pod, names))
             found = read_priorities(answer, names)
         except ExtenderError as error:
-            log.warning("Ignoring the scores of scheduler extender %s: %s", client.spec.url_prefix, error)
+            log.warning("Ignored the scores of scheduler extender %s: %s", client.spec.url_prefix, error)
             return {}
         return {name: score * client.spec.weight * self._scale for name, score in found.items()}
 

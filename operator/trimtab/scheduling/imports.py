@@ -164,7 +164,7 @@ def _rule(rule: object, place: str, known: Mapping[str, object], warnings: list[
         label = anti.get("label") if isinstance(anti, Mapping) else None
         if isinstance(label, list) and len(label) == 1:
             warnings.append(
-                FieldError(f"{place}.argument.serviceAntiAffinity.label", "a list of one is read as a label")
+                FieldError(f"{place}.argument.serviceAntiAffinity.label", "a list with one entry is read as a label")
             )
             found["argument"] = {**argument, "serviceAntiAffinity": {"label": label[0]}}
     return found

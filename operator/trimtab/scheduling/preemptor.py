@@ -192,7 +192,7 @@ class PreemptionExecutor:
             async with self._slots:
                 stored = await self._patch_nomination(pod, node)
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to nominate pod %s to node %s: %s", pod.key, node, error)
+            log.warning("Failed to set the nominated node of pod %s to %s: %s", pod.key, node, error)
             return False
         # The response is newer than the cache: another scheduler may just have bound the pod.
         pending = not stored.get("spec", {}).get("nodeName") and not stored["metadata"].get("deletionTimestamp")
@@ -207,7 +207,7 @@ class PreemptionExecutor:
             async with self._slots:
                 await self._patch_nomination(pod, None)
         except (ApiError, Unreachable) as error:
-            log.info("Failed to clear the nomination of pod %s to node %s: %s", pod.key, pod.nominated_node, error)
+            log.info("Failed to clear the nominated node of pod %s, %s: %s", pod.key, pod.nominated_node, error)
             return False
         return True
 
@@ -255,7 +255,7 @@ class PreemptionExecutor:
                 continue
             running.failed = True
             log.warning(
-                "Failed to evict pod %s from node %s to preempt it for pod %s (%s): %s",
+                "Failed to evict pod %s from node %s to make room for pod %s (%s): %s",
                 victim.key, running.preemption.node, running.preemption.pod.key, answer.code.value, answer.message,
             )  # fmt: skip
             return False

@@ -95,7 +95,7 @@ class SchedulerMetrics:
         )
         self.attempt_seconds = Histogram(
             "trimtab_scheduler_scheduling_attempt_duration_seconds",
-            "Seconds that a scheduling attempt without a binding took.",
+            "Duration of a scheduling attempt in seconds, without binding the pod.",
             ["result", "profile"],
             buckets=_ATTEMPT_SECONDS,
             registry=registry,
@@ -132,7 +132,7 @@ class SchedulerMetrics:
         )
         self.dropped = Gauge(
             "trimtab_scheduler_dropped_events",
-            "Events on pods that were dropped since the process started, because too many were queued.",
+            "Number of events about pods that the process has dropped since it started, because too many were queued.",
             registry=registry,
         )
         self._bound: dict[int, Histogram] = {}

@@ -137,8 +137,11 @@ class TestPriorityConfigMap:
             ({"priorities": ""}, "must be priorities with lists"),
             ({"priorities": "high: [a]"}, "a priority must be a whole number, not 'high'"),
             ({"priorities": "1: a"}, "priority 1 must have a list"),
-            ({"priorities": f"1: ['{'x' * 1001}']"}, "has 1001 characters: allowed are 1000"),
-            ({"priorities": f"1: [{', '.join(['a'] * 1001)}]"}, "has 1001 regular expressions: allowed are 1000"),
+            ({"priorities": f"1: ['{'x' * 1001}']"}, "has 1001 characters, and at most 1000 are allowed"),
+            (
+                {"priorities": f"1: [{', '.join(['a'] * 1001)}]"},
+                "has 1001 regular expressions, and at most 1000 are allowed",
+            ),
             ({"priorities": "1: ['a{1001}']"}, "is not a valid RE2 regular expression"),
             ({"priorities": "1: [a]\n1: [b]"}, "duplicate key 1"),
             ({"priorities": "1: ['(']"}, "priority 1: '(' is not a valid RE2 regular expression"),

@@ -321,8 +321,8 @@ class TestValidation:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("", "is no JSON"),
-            ("{", "is no JSON"),
+            ("", "is not JSON"),
+            ("{", "is not JSON"),
             ("[]", "Expected `object`"),
             (" " * (MAX_TEXT + 1), "is too long: 8193 characters, and at most 8192"),
             (json.dumps(written(v=2)), "$.v"),

@@ -238,8 +238,8 @@ async def test_hanging_group_times_out_and_delays_no_other() -> None:
     ("given", "to", "message"),
     [
         ({"paused": "spec.paused is true"}, 5, "the group is not scaled: spec.paused is true"),
-        ({}, 3, "3 is not an increase: the target is 3"),
-        ({}, 11, "11 is more than the maximum of 10"),
+        ({}, 3, "target size 3 is not above the current one, 3"),
+        ({}, 11, "target size 11 is above the maximum of 10"),
     ],
     ids=["paused", "no-increase", "maximum"],
 )
@@ -261,12 +261,12 @@ MARKED = GroupMachine("m", "k", RUNNING, node="n-k", marked=True)
     ("group", "machines", "message"),
     [
         (node_group(3, paused="p"), "x", "the group is not scaled: p"),
-        (node_group(3), "", "not deletable machines of the group: none was given"),
-        (node_group(1, machines="x", minimum=1), "x", "1 less 1 is below the minimum of 1"),
+        (node_group(3), "", "these are not deletable machines of the group: none was given"),
+        (node_group(1, machines="x", minimum=1), "x", "a target size of 1 less 1 is below the minimum of 1"),
         (
             node_group(3, machines="xyF", minimum=2),
             "x",
-            "3 less 2 (with F, which failed and might be deleted instead) is below the minimum of 2",
+            "a target size of 3 less 2 (with F, which failed and might be deleted instead) is below the minimum of 2",
         ),
         (node_group(5), "x", "the group has 3 machines and a target of 5: its controller has not caught up yet"),
         (node_group(1), "x", "the group has 3 machines and a target of 1: its controller has not caught up yet"),
@@ -405,10 +405,10 @@ async def test_target_can_be_lowered_to_zero() -> None:
 @pytest.mark.parametrize(
     ("group", "to", "words"),
     [
-        (node_group(5), 5, "5 is not a decrease: the target is 5"),
-        (node_group(5), 6, "6 is not a decrease: the target is 5"),
-        (node_group(5), 2, "2 is fewer than the 3 existing machines: one of them would be deleted"),
-        (node_group(5, minimum=4), 3, "3 is below the minimum of 4"),
+        (node_group(5), 5, "target size 5 is not below the current one, 5"),
+        (node_group(5), 6, "target size 6 is not below the current one, 5"),
+        (node_group(5), 2, "target size 2 is below the number of existing machines, 3: one of them would be deleted"),
+        (node_group(5, minimum=4), 3, "target size 3 is below the minimum of 4"),
         (node_group(5, paused="for a reason"), 4, "the group is not scaled: for a reason"),
     ],
     ids=["no decrease", "more", "existing machines", "below the minimum", "paused"],

@@ -260,7 +260,7 @@ class TestKeptNodes:
     @pytest.mark.parametrize(
         ("limits", "gone", "words"),
         [
-            ({"cores": {"min": 8, "max": 99}}, 2, "the cluster has 8 of cores, the node 4 of them"),
+            ({"cores": {"min": 8, "max": 99}}, 2, "the cluster has 8 of cores, 4 of them on the node"),
             ({"memory": {"min": 47, "max": 99}}, 1, "memory (GiB)"),
             ({"gpus": [{"type": "nvidia.com/gpu", "min": 5, "max": 99}]}, 1, "gpus[nvidia.com/gpu]"),
             ({"gpus": [{"type": "nvidia", "min": 5, "max": 99}]}, 1, "gpus[nvidia]"),

@@ -132,7 +132,7 @@ def test_the_charts_values_are_read_from_each_package(run, tmp_path, package) ->
 def test_lost_and_unknown_flags_are_named_on_stderr(run, write) -> None:
     result = run("convert", write("d.yaml", deployment("--scan-interval=1m", "--unknown=1", "--cluster-name=x")))
     lines = result.stderr.splitlines()
-    assert sum("--scan-interval: 1m: is lost" in line for line in lines) == 1
+    assert sum("--scan-interval: 1m: has no equivalent" in line for line in lines) == 1
     assert sum("--unknown" in line for line in lines) == 1
     assert [line for line in lines if "--cluster-name" in line and "(low)" in line]
 

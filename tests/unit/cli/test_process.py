@@ -67,7 +67,7 @@ def test_help_imports_nothing_heavy(command) -> None:
         ),
         pytest.param(["plan", "--cluster", CLUSTER], 2, "contains no policy", id="no policy"),
         pytest.param(["explain", "pod", "shop/x", "--cluster", CLUSTER], 2, "Pod/shop/x: pod not found", id="name"),
-        pytest.param(["snapshot"], 2, "no cluster to talk to", id="no kubeconfig"),
+        pytest.param(["snapshot"], 2, "no cluster to connect to", id="no kubeconfig"),
     ],
 )
 def test_exit_codes_distinguish_invalid_input_from_success(arguments, status, expected, tmp_path) -> None:

@@ -88,7 +88,7 @@ def test_deletions_are_sorted_by_deadline_and_name() -> None:
 KEPT = {
     "tolerates it for ever": (pod(bears("a")), "ToleratesTaints", "tolerates a:NoExecute forever"),
     "has ended": (replace(pod(), phase="Failed"), "Terminal", "the pod is terminal"),
-    "is going": (replace(pod(), deleted=START), "Terminating", "the pod is being deleted already"),
+    "is going": (replace(pod(), deleted=START), "Terminating", "the pod is already being deleted"),
     "is a mirror pod": (
         replace(pod(), annotations=Labels({"kubernetes.io/config.mirror": "x"})),
         "MirrorPod",

@@ -96,7 +96,7 @@ __all__ = [
 class Strategies(Spec, frozen=True):
     """Strategies to run, keyed by name.
 
-    The order in which strategies run is fixed: RemovePodsViolatingNodeTaints, RemovePodsViolatingNodeAffinity,
+    Strategies run in this order: RemovePodsViolatingNodeTaints, RemovePodsViolatingNodeAffinity,
     RemovePodsViolatingInterPodAntiAffinity, RemovePodsViolatingInterPodAffinity,
     RemovePodsViolatingTopologySpreadConstraint, RemovePodsHavingTooManyRestarts, PodLifeTime, RemoveDuplicates,
     LowNodeUtilization or HighNodeUtilization, RemoveFailedPods.

@@ -105,11 +105,10 @@ class InterPodAntiAffinityParams(Spec, frozen=True):
     inter_pod_anti_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "Types of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods "
-            "that violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution evicts a "
-            "pod if the total weight of the violated preferred anti-affinity terms is lower on another node. This "
-            "includes the terms of the pod and the terms of other pods that select the pod. Defaults to "
-            "requiredDuringSchedulingIgnoredDuringExecution.",
+            "Types of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods that "
+            "violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution evicts a pod if "
+            "the total weight of the violated preferred terms, including the terms of other pods that select the pod, "
+            "is lower on another node. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
             **SET,

@@ -216,7 +216,10 @@ class PodLifeTimeParams(Spec, frozen=True):
     including_init_containers: IncludingInitContainers = False
     including_ephemeral_containers: Annotated[
         bool,
-        doc("Whether ephemeral containers are also considered for states. They are never considered for exitCodes."),
+        doc(
+            "Whether ephemeral containers are also considered for states. For exitCodes, ephemeral containers are "
+            "never considered."
+        ),
     ] = False
 
 

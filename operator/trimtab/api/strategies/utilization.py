@@ -46,8 +46,8 @@ class UtilizationThresholds(Spec, frozen=True):
             bounded(
                 "Thresholds for overutilized nodes by resource name, in percent of the node's allocatable amount. "
                 "Required. A node is overutilized if its utilization of any listed resource is above the threshold. "
-                "Pods are evicted from a node until it is no longer overutilized. A pod is not moved to a node that "
-                "would then be above a threshold. The threshold of resources that are not listed is 100.",
+                "The strategy evicts pods from a node while it is overutilized, and moves no pod to a node that would "
+                "then exceed a threshold. Resources that are not listed have the threshold 100.",
                 least=1,
                 limit=16,
             ),
@@ -57,19 +57,16 @@ class UtilizationThresholds(Spec, frozen=True):
     use_deviation_thresholds: Annotated[
         bool | None,
         doc(
-            "Whether thresholds and targetThresholds are deviations, in percentage points, from the mean "
-            "utilization of the ready nodes selected by the policy. If true, a node is underutilized at or below "
-            "mean - thresholds and overutilized above mean + targetThresholds. Both values are limited to the "
-            "range from 0 to 100. The mean is the average of the nodes' percentages, regardless of node size. If "
-            "unset or false, the thresholds are absolute percentages."
+            "Whether thresholds and targetThresholds are percentage points below and above the mean utilization. If "
+            "true, a node is underutilized at or below mean - thresholds and overutilized above mean + "
+            "targetThresholds, both limited to the range from 0 to 100. The mean is the average utilization of the "
+            "ready nodes that the policy selects, regardless of node size. If unset or false, the thresholds are "
+            "absolute percentages."
         ),
     ] = None  # not False, because the API server would add the default to all policies
     number_of_nodes: Annotated[
         NaturalInt,
-        doc(
-            "Pods are evicted only if more than this number of nodes are underutilized. If 0, one underutilized "
-            "node is sufficient."
-        ),
+        doc("Number of underutilized nodes above which pods are evicted. If 0, one underutilized node is sufficient."),
     ] = 0
 
 
@@ -161,11 +158,10 @@ class PrometheusQuery(Spec, frozen=True):
         Annotated[
             str,
             bounded(
-                "PromQL query that returns one series per pod, with the labels namespace and pod. Each value is the "
-                "part of the node's utilization, as returned by the field query, that the pod causes. For a pod "
-                "without a series, this part is estimated from its share of the cpu, memory and pods requested on "
-                "the node. If podQuery is unset or returns no series, the strategy evicts at most one pod from each "
-                "node in a cycle, unless evictionLimits.node is set.",
+                "PromQL query that returns one series per pod, with the labels namespace and pod. The value is the "
+                "part of the node's utilization, as returned by query, that the pod causes. For a pod without a "
+                "series, this part is estimated from its resource requests. If podQuery is unset or returns no series, "
+                "at most one pod is evicted from each node per cycle, unless evictionLimits.node is set.",
                 least=1,
                 limit=8192,
             ),
@@ -182,10 +178,10 @@ class MetricsUtilization(Spec, frozen=True):
     source: Annotated[
         Literal["KubernetesMetrics", "Prometheus"],
         doc(
-            "Source of the measurements. KubernetesMetrics uses the metrics.k8s.io API, which metrics-server or "
-            "an adapter serves. This API provides only cpu and memory, so resource requests are used for all "
-            "other resources. Prometheus uses the queries in the field prometheus and the Prometheus server that "
-            "is configured in the settings of the operator."
+            "Source of the measurements. KubernetesMetrics uses the metrics.k8s.io API, which metrics-server or an "
+            "adapter serves. This API provides only cpu and memory; for all other resources, resource requests are "
+            "used. Prometheus uses the queries in the field prometheus and the Prometheus server that is configured in "
+            "the settings of the operator."
         ),
     ]
     prometheus: Annotated[

@@ -134,9 +134,9 @@ class StopControl:
 log = logging.getLogger(__name__)
 
 _MESSAGES = {
-    Phase.MARKED: "waiting until the mark of its machine is old enough to lower the group's size",
-    Phase.REMOVING: "reading the marks and lowering the group's size",
-    Phase.VERIFYING: "verifying which machine is deleted after the group's size was lowered",
+    Phase.MARKED: "waiting until the mark of the machine is old enough before lowering the size of the node group",
+    Phase.REMOVING: "checking the marks of the machines and lowering the size of the node group",
+    Phase.VERIFYING: "verifying which machine is deleted after the size of the node group was lowered",
 }
 
 MAX_ROUNDS = 3
@@ -253,7 +253,7 @@ class NodeRemoval:
             taken = await self._remove_machine()
             self._removal = taken.removal
             if taken.removal is None:
-                self.report_progress("its machine was being deleted already")
+                self.report_progress("the node's machine was already being deleted")
                 return
         else:
             taken = RemovedMachine(self._removal.machines[0], self._removal)
@@ -300,9 +300,7 @@ class NodeRemoval:
             await self._control.checkpoint()
             raise request_failed(error, reasons.NODE_UPDATE_FAILED, f"the node was not tainted: {error}") from None
         if not exists:
-            raise aborted(
-                Refusal(reasons.ALREADY_GONE, "the node no longer exists, or was replaced by another of the same name")
-            )
+            raise aborted(Refusal(reasons.ALREADY_GONE, "the node no longer exists, or a new node has its name"))
         self.state = replace(self.state, cordoned=cordoned)
         self._dependencies.observer.began(self.state)
 
@@ -393,7 +391,7 @@ class NodeRemoval:
             asking = sorted(key for key in (await self._node()).annotations if key.startswith(DELAY_DELETION))
             if not asking:
                 return
-            self._enter(Phase.DELAYED, f"its annotation {asking[0]} delays the deletion")
+            self._enter(Phase.DELAYED, f"the node's annotation {asking[0]} delays the deletion")
             await self._control.checkpoint()
             await self._control.pause(self._settings.poll_interval)
 
@@ -466,9 +464,7 @@ class NodeRemoval:
     async def _node(self) -> Node:
         node = self._dependencies.review.node(self.state.node)
         if node is None or (self.state.uid and node.uid != self.state.uid):
-            raise aborted(
-                Refusal(reasons.ALREADY_GONE, "the node no longer exists, or was replaced by another of the same name")
-            )
+            raise aborted(Refusal(reasons.ALREADY_GONE, "the node no longer exists, or a new node has its name"))
         return node
 
     async def _pods(self) -> list[Pod]:
@@ -540,7 +536,7 @@ async def restore_node(
         except ApiError as error:
             return f"taint and cordon: {error}"
         except Exception as error:  # a bug here must not keep the removal running
-            log.exception("Failed to roll back node %s: unexpected error", node)
+            log.exception("Failed to roll back the removal of node %s: unexpected error", node)
             return f"{type(error).__name__}: {error}"
         else:
             left = unmarked

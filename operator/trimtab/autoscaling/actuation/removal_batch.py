@@ -231,9 +231,9 @@ class RemovalBatches:
         deleted_text = f"{', '.join(verdict.unexpected)} {'was' if len(verdict.unexpected) == 1 else 'were'} deleted"
         spared = ", ".join(verdict.kept)
         message = (
-            f"{deleted_text} without a mark, instead of {spared}: the controller of {group} "
-            f"had not seen marks that were {before:g}s old. No machine of the group is removed before "
-            f"{rfc3339(self.clock.now() + seconds)}; after that marks must be {backoff.mark_delay:g}s old"
+            f"{deleted_text} without a mark, instead of {spared}: the machine controller of {group} "
+            f"had not observed marks that were {before:g}s old. The autoscaler removes no machine of the group before "
+            f"{rfc3339(self.clock.now() + seconds)}; after that, marks must be at least {backoff.mark_delay:g}s old"
         )
         backoff.set_message(message)
         fields = {"reason": reasons.WRONG_MACHINE_REMOVED, "group": group}

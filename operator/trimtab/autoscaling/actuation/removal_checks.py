@@ -396,11 +396,11 @@ def _group_refusal(group: NodeGroup | None) -> Refusal | None:
 
 def _node_refusal(node: Node | None, state: RemovalState, now: float) -> Refusal | None:
     if node is None or (state.uid and node.uid != state.uid):
-        return Refusal(reasons.ALREADY_GONE, "the node no longer exists, or was replaced by another of the same name")
+        return Refusal(reasons.ALREADY_GONE, "the node no longer exists, or a new node has its name")
     if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
-        return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, f"its annotation {SCALE_DOWN_DISABLED} is true")
+        return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, f"the node's annotation {SCALE_DOWN_DISABLED} is true")
     if now - state.since > SETTLE_SECONDS and not removal_markers(node).ours and state.phase is not Phase.TAINTING:
-        return Refusal(reasons.TAINT_REMOVED, "another client removed its deletion taint, so the node is kept")
+        return Refusal(reasons.TAINT_REMOVED, "another client removed the node's deletion taint, so the node is kept")
     return None
 
 

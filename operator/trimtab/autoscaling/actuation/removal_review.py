@@ -177,7 +177,7 @@ class _ReviewBatch(Generic[T]):
             try:
                 found = await self._make(tuple(pending))
             except Exception as error:  # a bug in a rule must not leave a removal waiting
-                log.exception("Failed to check again whether nodes %s can be removed", ", ".join(sorted(pending)))
+                log.exception("Failed to recheck whether nodes %s can be removed", ", ".join(sorted(pending)))
                 for future in pending.values():
                     if not future.done():
                         future.set_exception(error)

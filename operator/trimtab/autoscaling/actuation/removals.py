@@ -356,7 +356,7 @@ class Removals:
 
     def _not_ready_reason(self) -> str | None:
         """Return the reason why acting is unsafe now, or ``None``."""
-        return self._stale() if self._leading() else "another process may lead by now"
+        return self._stale() if self._leading() else "another process may be the leader by now"
 
     def _lacks_permission(self) -> bool:
         """Return whether a removal would fail because the service account is known to lack a permission for it."""
@@ -490,14 +490,14 @@ class Removals:
         self._remember_ended(state.node, state.uid, SETTLE_SECONDS)
         if left:
             log.warning(
-                "Failed to remove the taint, cordon and marks of a canceled removal from node %s; retrying: %s",
+                "Failed to roll back the removal of node %s, which an earlier process started; retrying: %s",
                 state.node,
                 left,
                 extra={"node": state.node},
             )
         else:
             self._cleaned_nodes[state.node] = state.uid
-            message = "Rolled back node %s: removed the taint, cordon and marks of an earlier process"
+            message = "Rolled back the removal of node %s, which an earlier process started"
             log.info(message, state.node, extra={"node": state.node})
 
 

@@ -193,7 +193,7 @@ class GroupState:
         if last is None or self._group.target > last.from_ or self._now - last.since >= UNSEEN_SECONDS:
             return None
         self.unobserved_request = (
-            f"the request for {_nodes(last.size)} at {format_time(last.since)} is not visible in its target yet"
+            f"the request for {_nodes(last.size)} at {format_time(last.since)} is not reflected in the target size yet"
         )
         return self.increases[-1].to
 
@@ -248,10 +248,10 @@ class GroupState:
         target = self._counts.target
         if target <= last.from_ and self._now - last.since < 2 * UNSEEN_SECONDS:
             # The target size never included the request: the provider ignores it, or another actor reverted it.
-            message = f"a target of {known_target} was requested and accepted, but the target is {target}"
+            message = f"the provider accepted a target size of {known_target}, but the target size is {target}"
             self._fail(reasons.TARGET_CHANGED, message, number)
             return
-        message = f"the target changed from {known_target} to {target}: {_nodes(number)} fewer are expected"
+        message = f"the target size changed from {known_target} to {target}: {_nodes(number)} fewer are expected"
         self._report(reasons.TARGET_CHANGED, message, number)
 
     def _add_unrequested(self, number: int) -> None:
@@ -264,7 +264,7 @@ class GroupState:
             since = float(int(max((time for time in others if now - self._seconds < time <= now), default=now)))
             self.added = since
             if known_target is not None and self.increases:
-                message = f"the target changed from {known_target} to {target}: {_nodes(number)} more are expected"
+                message = f"the target size changed from {known_target} to {target}: {_nodes(number)} more are expected"
                 self._report(reasons.TARGET_CHANGED, message, number)
         increase = OpenScaleUp(max(0, target - number), target, since, since + self._seconds, adopted=True)
         if self.unobserved_request:

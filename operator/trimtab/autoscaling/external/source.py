@@ -151,7 +151,7 @@ class ExternalSources:
         try:
             reported = await source.observe(spec)
         except Exception as error:  # a bug in one source must not stop iterations
-            log.exception("Failed to read the node groups of external provider %s", source.name)
+            log.exception("Failed to read the node groups from external provider %s", source.name)
             message = f"its answer cannot be read: {type(error).__name__}: {error}"
             known = self._last.get(source.name, NO_EXTERNAL_GROUPS).groups
             return ExternalGroups(

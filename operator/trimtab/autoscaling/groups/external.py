@@ -146,7 +146,7 @@ def external_groups(
 def _invalid_size_reason(group: ExternalGroup) -> str:
     """Return the reason why a provider's sizes are invalid; empty if they are valid."""
     if not group.name:
-        return "has no id: its provider must give each group one"
+        return "has no id: the provider must give each group an id"
     for what, size in (("minimum size", group.minimum), ("maximum size", group.maximum), ("target", group.target)):
         if not 0 <= size <= _INT32:
             return f"its provider reports the {what} {size}: it must be 0 or more"

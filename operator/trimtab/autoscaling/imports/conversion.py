@@ -277,7 +277,7 @@ class _Converter:
 
     def _warn_lost(self, name: str, value: str) -> None:
         flag = _known(name)
-        self._warn(name, f"{value}: is lost: {flag.note}", flag.severity)
+        self._warn(name, f"{value}: has no equivalent: {flag.note}", flag.severity)
 
     def _note_release(self) -> None:
         if self._line.version is None:
@@ -315,11 +315,12 @@ class _Converter:
     def _note_provider(self, provider: str) -> None:
         name = "cloud-provider"
         if provider == "externalgrpc":
-            self._warn(name, "externalgrpc: set the chart values under provider.externalgrpc to its address", HIGH)
+            self._warn(name, "externalgrpc: set the chart value cloudProvider.grpc.address", HIGH)
         elif provider == "kwok":
-            self._warn(name, "kwok: set the chart value provider.kwok.enabled", HIGH)
+            self._warn(name, "kwok: set the chart value cloudProvider.kwok.enabled", HIGH)
         elif provider not in SUPPORTED_PROVIDERS:
-            message = f"{provider}: is lost: {FLAGS[name].note}; it does not resize groups of {provider} itself"
+            note = FLAGS[name].note
+            message = f"{provider}: has no equivalent: {note}; it does not resize groups of {provider} itself"
             self._warn(name, message, HIGH)
 
 

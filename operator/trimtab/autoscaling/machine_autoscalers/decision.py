@@ -73,12 +73,12 @@ def limits_message(autoscaler: MachineAutoscaler, target: AnyMachineSet) -> tupl
     reason = reasons.LIMITS_SET
     if size > spec.max_replicas:
         reason = reasons.ABOVE_MAXIMUM
-        message += f"; its size {size} is above maxReplicas, and only unneeded nodes are removed"
+        message += f"; its size {size} is above maxReplicas, and the autoscaler removes only unneeded nodes"
     elif size < spec.min_replicas:
         reason = reasons.BELOW_MINIMUM
         message += (
-            f"; its size {size} is below minReplicas, and it is scaled up to that only if the ClusterAutoscaler sets "
-            "enforceNodeGroupMinSize: Enabled"
+            f"; its size {size} is below minReplicas, and the autoscaler scales it up to minReplicas only if the "
+            "ClusterAutoscaler sets enforceNodeGroupMinSize: Enabled"
         )
     paused = pause_reason(target)
     return reason, f"{message}; it is paused: {paused}" if paused else message

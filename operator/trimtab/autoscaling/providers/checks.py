@@ -19,9 +19,9 @@ def check_increase(group: NodeGroup, to: int) -> None:
     """
     _check_paused(group)
     if to <= group.target:
-        raise ScaleError(ScaleFailure.REFUSED, f"{to} is not an increase: the target is {group.target}")
+        raise ScaleError(ScaleFailure.REFUSED, f"target size {to} is not above the current one, {group.target}")
     if to > group.maximum:
-        raise ScaleError(ScaleFailure.REFUSED, f"{to} is more than the maximum of {group.maximum}")
+        raise ScaleError(ScaleFailure.REFUSED, f"target size {to} is above the maximum of {group.maximum}")
 
 
 def check_lowering(group: NodeGroup, to: int) -> None:
@@ -33,13 +33,14 @@ def check_lowering(group: NodeGroup, to: int) -> None:
     """
     _check_paused(group)
     if to >= group.target:
-        raise ScaleError(ScaleFailure.REFUSED, f"{to} is not a decrease: the target is {group.target}")
+        raise ScaleError(ScaleFailure.REFUSED, f"target size {to} is not below the current one, {group.target}")
     if to < group.minimum:
-        raise ScaleError(ScaleFailure.REFUSED, f"{to} is below the minimum of {group.minimum}")
+        raise ScaleError(ScaleFailure.REFUSED, f"target size {to} is below the minimum of {group.minimum}")
     existing = len(live_machines(group))
     if to < existing:
         raise ScaleError(
-            ScaleFailure.REFUSED, f"{to} is fewer than the {existing} existing machines: one of them would be deleted"
+            ScaleFailure.REFUSED,
+            f"target size {to} is below the number of existing machines, {existing}: one of them would be deleted",
         )
 
 
@@ -52,7 +53,8 @@ def check_provider_machines(existing: int, to: int) -> None:
     if existing > to:
         raise ScaleError(
             ScaleFailure.CONFLICT,
-            f"{to} is fewer than the {existing} machines that its provider reports: one of them would be deleted",
+            f"target size {to} is below the number of machines that the provider reports, {existing}: "
+            "one of them would be deleted",
         )
 
 
@@ -80,7 +82,9 @@ def machines_to_delete(
     wanted = {machine.name for machine in chosen}
     if not wanted or not wanted <= known:
         strays = ", ".join(sorted(name or "(a node without a Machine)" for name in wanted - known))
-        raise ScaleError(ScaleFailure.REFUSED, f"not deletable machines of the group: {strays or 'none was given'}")
+        raise ScaleError(
+            ScaleFailure.REFUSED, f"these are not deletable machines of the group: {strays or 'none was given'}"
+        )
     if len(existing) != group.target:
         message = (
             f"the group has {len(existing)} machines and a target of {group.target}: "
@@ -89,14 +93,15 @@ def machines_to_delete(
         raise ScaleError(ScaleFailure.REFUSED, message)
     rivals = [machine.name for machine in existing if machine.marked and machine.name not in wanted]
     if rivals:
-        message = f"{', '.join(sorted(rivals))}: marked by another actor, and might be deleted instead"
+        message = f"{', '.join(sorted(rivals))}: marked by another program, and might be deleted instead"
         raise ScaleError(ScaleFailure.REFUSED, message)
     found = [machine for machine in existing if machine.name in wanted]
     if failed_tie:
         found += _ties(found, [machine for machine in existing if has_failed(machine) and machine.name not in wanted])
     if group.target - len(found) < group.minimum:
         message = (
-            f"{group.target} less {len(found)}{_describe_added(found, wanted)} is below the minimum of {group.minimum}"
+            f"a target size of {group.target} less {len(found)}{_describe_added(found, wanted)} is below the minimum "
+            f"of {group.minimum}"
         )
         raise ScaleError(ScaleFailure.REFUSED, message)
     return tuple(sorted(found, key=lambda machine: machine.name))

@@ -189,11 +189,11 @@ class ReplicasProvider:
                 return ScaleError(failure, f"machine {machine.name} was not read: {error.message}")
             metadata = found["metadata"]
             if metadata.get("deletionTimestamp"):
-                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} is being deleted already")
+                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} is already being deleted")
             if not (metadata.get("annotations") or {}).get(self._dialect.mark):
                 return ScaleError(ScaleFailure.CONFLICT, f"the mark of machine {machine.name} was removed")
             if not machine.node and (found.get("status") or {}).get("nodeRef"):
-                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} has become a node")
+                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} has registered as a node")
             return None
 
         for failed in filter(None, await asyncio.gather(*map(one, machines))):
@@ -248,7 +248,7 @@ class ReplicasProvider:
             if error.failure is ScaleFailure.NOT_FOUND:
                 raise
             if existing is not None and error.failure is ScaleFailure.CONFLICT:
-                message = f"its target is no longer {group.target}, or it does not have {existing} machines"
+                message = f"the target size is no longer {group.target}, or the number of machines is not {existing}"
                 raise ScaleError(ScaleFailure.CONFLICT, message) from None
             await self._after_failure(group, to, error, calls)
 

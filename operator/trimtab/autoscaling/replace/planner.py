@@ -518,7 +518,7 @@ def _rank(found: ReplacementOption, share: Fraction) -> tuple[bool, tuple[Fracti
 
 
 def _unpriced(group: NodeGroup) -> Kept:
-    message = "its annotation trimtab.dev/price is missing or is no price per hour"
+    message = "its annotation trimtab.dev/price is missing or is not a price per hour"
     return _kept(group.kind, group.namespace, group.name, reasons.PRICE_UNKNOWN, message)
 
 

@@ -146,7 +146,7 @@ class AutoscalerEventReporter:
                 node,
                 uid,
                 reasons.CLUSTER_AUTOSCALER_CLEANUP,
-                "removed taint, cordon and marks that an earlier process had left",
+                "removed the taint, the cordon and the machine marks that an earlier process left",
             )
 
     def began(self, state: RemovalState) -> None:

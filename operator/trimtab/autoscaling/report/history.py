@@ -43,7 +43,7 @@ class AutoscalerHistory:
                     controller="autoscaler",
                     action="Untaint",
                     reason=reasons.CLUSTER_AUTOSCALER_CLEANUP,
-                    message="removed taint, cordon and marks that an earlier process had left",
+                    message="removed the taint, the cordon and the machine marks that an earlier process left",
                     node=node,
                     uid=uid,
                     taint=TO_BE_DELETED,

@@ -74,7 +74,9 @@ class AutoscalerMetrics:
             registry=registry,
         )
         self.last_iteration = Gauge(
-            "trimtab_autoscaler_last_iteration_timestamp_seconds", "When the last iteration ended.", registry=registry
+            "trimtab_autoscaler_last_iteration_timestamp_seconds",
+            "Unix time at which the last iteration ended.",
+            registry=registry,
         )
         self.healthy = Gauge(
             "trimtab_autoscaler_cluster_healthy",
@@ -85,7 +87,7 @@ class AutoscalerMetrics:
     def _make_cluster(self, registry: CollectorRegistry) -> None:
         self.pending = LabeledGauge(
             "trimtab_autoscaler_pending_pods",
-            "Pods without a node, by reason: PendingPods if nodes are added for them, else why none is.",
+            "Pods without a node, by reason: PendingPods if nodes are added for them, otherwise why no node is added.",
             ("reason",),
             registry,
         )
@@ -145,7 +147,7 @@ class AutoscalerMetrics:
         )
         self.failed_downs = Counter(
             "trimtab_autoscaler_failed_scale_downs",
-            "Removals that did not remove the node, by result (Failed, Aborted) and reason.",
+            "Node removals that did not complete, by result (Failed, Aborted) and reason.",
             ["result", "reason"],
             registry=registry,
         )
@@ -160,7 +162,7 @@ class AutoscalerMetrics:
         )
         self.requests = Counter(
             "trimtab_autoscaler_scaling_requests",
-            "API requests sent to add nodes (up) and to remove nodes (down), without lists and watches.",
+            "API requests sent to add nodes (up) or to remove nodes (down), except lists and watches.",
             ["direction"],
             registry=registry,
         )
@@ -295,7 +297,9 @@ class CompatibleMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self.safe = self._gauge("cluster_safe_to_autoscale", "1 if the cluster is healthy enough to be scaled.")
-        self.last_activity = self._series("last_activity", "When an activity of the autoscaler last ran.", "activity")
+        self.last_activity = self._series(
+            "last_activity", "Unix time at which an activity of the autoscaler last ran.", "activity"
+        )
         self.durations = Histogram(
             "cluster_autoscaler_function_duration_seconds",
             "Seconds that functions took: main (the iteration), cloudProviderRefresh, scaleUp (planning), scaleDown.",

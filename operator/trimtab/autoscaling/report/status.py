@@ -168,7 +168,7 @@ def _remaining_parts(report: IterationReport) -> Iterator[str]:
     counts = Tally(kept.reason for kept in kept_pods(report.plan) if remains_unschedulable(kept))
     if counts:
         details = ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items()))
-        yield f"{plural(sum(counts.values()), 'pod')} cannot be helped by a scale-up ({details})"
+        yield f"{plural(sum(counts.values()), 'pod')} would stay pending after a scale-up ({details})"
     uncounted = [
         f"{each.namespace}/{each.name}: {each.reason}"
         for each in kept_daemon_sets(report.plan)

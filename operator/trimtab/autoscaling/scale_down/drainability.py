@@ -177,7 +177,7 @@ def _pod_group(pod: Pod, _: DrainContext) -> DrainVerdict | None:
 def _on_completion(pod: Pod, context: DrainContext) -> DrainVerdict | None:
     if not context.holds or pod.annotations.get(SAFE_TO_EVICT) != "on-completion":
         return None
-    message = f"its annotation {SAFE_TO_EVICT} is on-completion, and it has not completed"
+    message = f"its annotation {SAFE_TO_EVICT} is on-completion, and the pod has not completed"
     return DrainVerdict(DrainOutcome.WAIT, reasons.BLOCKED_BY_ON_COMPLETION_POD, message)
 
 

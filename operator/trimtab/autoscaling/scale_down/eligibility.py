@@ -227,8 +227,8 @@ class ResourceMinimums:
             own = floor.of(node)
             if own and left - own < floor.minimum:
                 message = (
-                    f"the cluster has {left / floor.unit:g} of {floor.field}, the node {own / floor.unit:g} of them, "
-                    f"and the minimum of resourceLimits is {floor.minimum / floor.unit:g}"
+                    f"the cluster has {left / floor.unit:g} of {floor.field}, {own / floor.unit:g} of them on the "
+                    f"node, and the minimum of resourceLimits is {floor.minimum / floor.unit:g}"
                 )
                 return Refusal(reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED, message)
         return None
@@ -294,7 +294,8 @@ class Eligibility:
         if planned_removals:
             return Refusal(reasons.CURRENTLY_BEING_DELETED, planned_removals)
         if node.annotations.get(SCALE_DOWN_DISABLED) == "true":
-            return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, f"its annotation {SCALE_DOWN_DISABLED} is true")
+            message = f"the node's annotation {SCALE_DOWN_DISABLED} is true"
+            return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, message)
         group = self._groups.group_of(node.name)
         if group is None:
             return Refusal(reasons.NOT_AUTOSCALED, "the node belongs to no autoscaled node group")

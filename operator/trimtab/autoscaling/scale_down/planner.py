@@ -321,7 +321,7 @@ class _ScaleDownPlanner:
             if each.alone:
                 self._unneeded.remove(each.node)
         for removal in result.skipped:
-            message = f"planning may take {self._budget.seconds:g}s, in which the removal was not rehearsed"
+            message = f"planning may take {self._budget.seconds:g}s, and the removal was not simulated within that time"
             self._keep(removal.node, Refusal(reasons.PLAN_DEADLINE_EXCEEDED, message))
         kept = {*(each.node for each in result.stranded), *(each.node for each in result.skipped)}
         self._actions = [action for action in self._actions if action.node not in kept]
@@ -377,7 +377,7 @@ class _ScaleDownPlanner:
                 self._unneeded.append(name)
             return self._keep(name, Refusal(reasons.PLAN_DEADLINE_EXCEEDED, late))
         if name in simulation.receivers:
-            message = "pending pods, or pods of nodes that are being removed, are to be placed on it"
+            message = "pending pods, or pods of nodes that are being removed, are planned to run on the node"
             return self._keep(name, Refusal(reasons.NEEDED_FOR_OTHER_PODS, message))
         refusal = self._minimums.refusal(candidate.group, node)
         if refusal is not None:
@@ -472,7 +472,7 @@ class _ScaleDownPlanner:
         since = candidate.since if candidate.since is not None else self._now
         state = "unready and unneeded" if unready(candidate.node) else "unneeded"
         moves, targets = len(attempt.moves), len({target for _, target in attempt.moves})
-        places = "no pod must move"
+        places = "no pod needs to move"
         if moves:
             places = (
                 f"{moves} pod{'s' if moves > 1 else ''} {'fit' if moves > 1 else 'fits'} on "

@@ -417,8 +417,8 @@ class Simulation:
         if not fits_later:
             return message
         return (
-            f"{message.rstrip('.')}; it would fit if node {node.name} no longer existed: until then it is a domain "
-            f"of {', '.join(ignoring)}, unless the spread constraint has nodeTaintsPolicy: Honor"
+            f"{message.rstrip('.')}; the pod would fit if node {node.name} no longer existed: until then it is a "
+            f"domain of {', '.join(ignoring)}, unless the spread constraint has nodeTaintsPolicy: Honor"
         )
 
     def _depends_on_remaining(self, node: Node, moving: Iterable[Pod]) -> bool:

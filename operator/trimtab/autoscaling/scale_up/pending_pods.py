@@ -348,8 +348,9 @@ def place_after_removals(
 
 def _kept_for_removals(entry: Kept, names: str) -> Kept:
     message = (
-        f"the pod fits on {entry.node or 'an upcoming node'} once no node that is being removed exists ({names}); "
-        "until then such a node is a domain of its topology spread constraint, unless that has nodeTaintsPolicy: Honor"
+        f"the pod fits on {entry.node or 'an upcoming node'} once the nodes that are being removed no longer exist "
+        f"({names}); until then, they are domains of the pod's topology spread constraint, unless the constraint has "
+        "nodeTaintsPolicy: Honor"
     )
     return replace(entry, reason=reasons.FITS_AFTER_REMOVALS, message=message)
 
@@ -397,6 +398,6 @@ def _kept_for_moves(entry: Kept, moves: Sequence[PlannedMove], now: float, *, un
     others = f" and {more} more pod{'s' if more > 1 else ''}" if more else ""
     message = (
         f"the pod fits on {entry.node} once policy {first.policy} has moved {first.pod}{others} from {first.node}; "
-        f"scale-up waits for that {min(until, max(move.until for move in leaving)) - now:.0f}s more"
+        f"scale-up waits for that for another {min(until, max(move.until for move in leaving)) - now:.0f}s"
     )
     return replace(entry, reason=reasons.FITS_AFTER_MOVES, message=message)

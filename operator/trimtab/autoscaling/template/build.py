@@ -399,7 +399,7 @@ def _with_pods(
     assumed = template.assumptions
     if not daemons.known and expected_pods:
         names = ", ".join(sorted(map(daemon_set_of, expected_pods)))
-        assumed = (*assumed, f"no DaemonSets are known; expected due to their pods on other nodes: {names}")
+        assumed = (*assumed, f"the DaemonSets are unknown; expected because other nodes run their pods: {names}")
     pods = sorted((*existing, *expected_pods), key=lambda pod: pod.key)
     return replace(template, pods=tuple(pods), assumptions=assumed), uncounted
 

@@ -208,7 +208,7 @@ class DaemonSetPredictor:
         if sample:
             if created.bound and sample in created.waiting:
                 return None
-            return reasons.DAEMON_SET_NOT_ON_NODES, f"it matches {sample}, but none of its pods is there"
+            return reasons.DAEMON_SET_NOT_ON_NODES, f"it matches node {sample}, but has no pod on it"
         if owner.desired and created.bound:
             return None
         if left is not None and not owner.desired and left.take(pod):

@@ -168,7 +168,7 @@ def decode(text: str) -> LearnedNode:
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     except msgspec.DecodeError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     allocatable, capacity = _amounts("allocatable", document.allocatable), _amounts("capacity", document.capacity)
     _check_node(allocatable, capacity)
     return LearnedNode(

@@ -225,7 +225,7 @@ def take_limit(draft: PolicyDraft, key: str, value: Any, place: str, findings: I
     The value 0 is an error. In the document's format it forbids all evictions, for which trimtab has no equivalent.
     """
     if value == 0 and not isinstance(value, bool):
-        findings.error(place, "must be at least 1; to have nothing evicted use mode: Simulate or suspend: true")
+        findings.error(place, "must be at least 1; to evict no pods, use mode: Simulate or suspend: true")
     else:
         draft.put(LIMITS[key], value, place)
 
@@ -295,7 +295,7 @@ def take_scope(draft: PolicyDraft, key: str, value: Any, place: str, findings: I
     if own:
         findings.warn(
             f"{place}.include",
-            f"{', '.join(map(str, own))}: system namespaces are protected here; to have their pods evicted, "
+            f"{', '.join(map(str, own))}: system namespaces are protected here; to evict their pods, "
             "add protections: {disabled: [SystemNamespaces]}",
             HIGH,
         )

@@ -122,7 +122,7 @@ _PLACES: Final = KnownFields(
     },
     owned={},
     owned_at="",
-    renamed={"strategies": "it is v1beta1's: here spec.profiles enables strategies"},
+    renamed={"strategies": "it belongs to v1beta1: here spec.profiles enables strategies"},
 )
 
 
@@ -252,7 +252,8 @@ def _customized(draft: PolicyDraft, custom: Mapping[str, Any], findings: ImportF
         findings.warn(f"{place}.{key}", "is ignored: trimtab adds no taints to overutilized nodes")
     for key in ("devMigrationCooldown", "devMaxMigrationCooldown", "devMigrationHistoryWindow"):
         if key in custom:
-            findings.warn(f"{place}.{key}", "is ignored: spec.cooldown configures how long owners are left alone")
+            message = "is ignored: spec.cooldown configures how long trimtab evicts no pods of an owner"
+            findings.warn(f"{place}.{key}", message)
 
 
 def _namespaces(draft: PolicyDraft, given: Mapping[str, Any], place: str, findings: ImportFindings) -> None:

@@ -119,7 +119,7 @@ def take_flags(draft: PolicyDraft, flags: Mapping[str, Any], parent: str, each: 
             _FLAGS[name](draft, "true" if value is None else str(value), each.format(name), findings)
         elif not _PROCESS.fullmatch(name):
             findings.warn(
-                each.format(name), f"--{name} is no flag of the descheduler, which does not start with it", HIGH
+                each.format(name), f"--{name} is not a flag of the descheduler, which does not start with it", HIGH
             )
     if "dry-run" not in flags:
         _report_mode("", findings)
@@ -204,9 +204,7 @@ def take_cron_job(draft: PolicyDraft, spec: Mapping[str, Any], prefix: str, find
         draft.put("suspend", True, f"{prefix}suspend")
     for key in ("startingDeadlineSeconds", "activeDeadlineSeconds"):
         if spec.get(key):
-            findings.warn(
-                f"{prefix}{key}", "is not converted: a cycle that is late starts late, and runs to its end", LOW
-            )
+            findings.warn(f"{prefix}{key}", "is not converted: a late cycle still starts, and runs to its end", LOW)
 
 
 def take_deployment(draft: PolicyDraft, spec: Mapping[str, Any], prefix: str, findings: ImportFindings) -> None:

@@ -350,7 +350,7 @@ def finish(
     done: list[tuple[DeschedulerPolicy, dict[str, Any]]] = []
     for name, draft in made:
         if len(made) > 1 and total:
-            message = f"limited all strategies together; here each of the {len(made)} policies may evict as many"
+            message = f"limited all strategies together; here each of the {len(made)} policies has this limit"
             findings.warn(total, message, HIGH)
         finished = draft.finish(name, findings)
         if finished is not None:
@@ -375,7 +375,7 @@ def mapping(value: Any, place: str, findings: ImportFindings) -> Mapping[str, An
 
 
 _STAY: Final = {
-    "SystemCriticalPods": "critical pods stay protected whatever a policy says; a priority threshold holds as well",
+    "SystemCriticalPods": "system-critical pods are always protected, and a priority threshold also applies",
     "DaemonSetPods": "DaemonSets' pods stay protected: their replacements would run on the same node",
 }
 DISABLED: Final = ("PodsWithLocalStorage", "SystemCriticalPods", "FailedBarePods", "DaemonSetPods")
@@ -390,7 +390,7 @@ FLAGS: Final = {
 }
 """Maps older boolean fields to the protections that they disable (``evict…``) or add (``ignore…``)."""
 
-PLACE_FIRST: Final = "a pod is always evicted only if a node that can run it was found"
+PLACE_FIRST: Final = "trimtab always finds a node that can run a pod before it evicts the pod"
 
 
 def take_evictor(draft: PolicyDraft, args: Mapping[str, Any], place: str, findings: ImportFindings) -> None:

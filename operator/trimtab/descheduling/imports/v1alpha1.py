@@ -96,14 +96,15 @@ _PLACES: Final = KnownFields(
     owned={**_FLAT, **{name: (nest,) for name, (nest, _) in _NESTED.items()}},
     owned_at="the params of {}",
     renamed={
-        "profiles": "it is descheduler/v1alpha2's: change apiVersion, or list the strategies under strategies",
-        "priorityThreshold": "it is descheduler/v1alpha2's; here it is thresholdPriority or "
+        "profiles": "it belongs to descheduler/v1alpha2: change apiVersion, or list the strategies under strategies",
+        "priorityThreshold": "it belongs to descheduler/v1alpha2; here it is thresholdPriority or "
         "thresholdPriorityClassName in the params of a strategy",
-        "minReplicas": "it is descheduler/v1alpha2's; add protections: {minReplicas: …} after converting",
-        "minPodAge": "it is descheduler/v1alpha2's; add protections: {minPodAge: …} after converting",
-        "evictableNamespaces": "it is descheduler/v1alpha2's; here it is namespaces in the params of the strategy",
+        "minReplicas": "it belongs to descheduler/v1alpha2; add protections: {minReplicas: …} after converting",
+        "minPodAge": "it belongs to descheduler/v1alpha2; add protections: {minPodAge: …} after converting",
+        "evictableNamespaces": "it belongs to descheduler/v1alpha2; here it is namespaces in the params of the "
+        "strategy",
         "spec": "a policy has no spec: move its fields to the top of the file",
-        "constraints": "it is descheduler/v1alpha2's; here it is includeSoftConstraints: true",
+        "constraints": "it belongs to descheduler/v1alpha2; here it is includeSoftConstraints: true",
     },
 )
 
@@ -152,7 +153,7 @@ def _top(data: Mapping[Any, Any], findings: ImportFindings) -> PolicyDraft:
         elif key in _FLAGS:
             take_flag(draft, key, value, key, findings)
         elif key in FLAGS:
-            findings.drop(key, "unknown field; it is descheduler/v1alpha2's, in the args of DefaultEvictor")
+            findings.drop(key, "unknown field; it belongs to descheduler/v1alpha2, in the args of DefaultEvictor")
         else:
             findings.drop(str(key), _PLACES.hint(str(key), _TOP))
     return draft

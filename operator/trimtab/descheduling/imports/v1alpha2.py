@@ -83,7 +83,7 @@ _TOP: Final = {
         }
     ],
 }
-_SETTING: Final = "descheduler/v1alpha1's; here it is"
+_SETTING: Final = "it belongs to descheduler/v1alpha1; here it is"
 _PLACES: Final = KnownFields(
     {
         "the top of the file": [key for key in _TOP if key not in ("apiVersion", "kind", "metadata")],
@@ -94,7 +94,7 @@ _PLACES: Final = KnownFields(
     owned={EVICTOR: EVICTOR_SHAPE, **ARGS},
     owned_at="the args of {} (profiles[].pluginConfig[])",
     renamed={
-        "strategies": "it is descheduler/v1alpha1's: here a strategy is listed in profiles[].plugins and has its "
+        "strategies": "it belongs to descheduler/v1alpha1: here a strategy is listed in profiles[].plugins and has its "
         "parameters in profiles[].pluginConfig[].args",
         "params": f"{_SETTING} profiles[].pluginConfig[].args",
         "thresholdPriority": f"{_SETTING} priorityThreshold.value in the args of {EVICTOR}",
@@ -105,10 +105,10 @@ _PLACES: Final = KnownFields(
         "nodeResourceUtilizationThresholds": f"{_SETTING} omitted, and its fields are directly in args",
         "evict": f"{EVICTOR} is always enabled; omit this extension point",
         "podLifeTime": f"{_SETTING} omitted, and its fields are directly in the args of PodLifeTime",
-        "tracing": "the project's command line has it (--otel-…), its policy never had",
-        "interval": "the project's command line has it (--descheduling-interval); set spec.interval after converting",
-        "deschedulingInterval": "the project's command line has it; set spec.interval after converting",
-        "dryRun": "the project's command line has it; what is converted has mode: Simulate",
+        "tracing": "it is a flag of the descheduler (--otel-…), not a field of its policy",
+        "interval": "it is a flag of the descheduler (--descheduling-interval); set spec.interval after converting",
+        "deschedulingInterval": "it is a flag of the descheduler; set spec.interval after converting",
+        "dryRun": "it is a flag of the descheduler; converted policies have mode: Simulate",
     },
 )
 
@@ -256,7 +256,8 @@ def _enabled(plugins: Mapping[str, Any], place: str, findings: ImportFindings) -
             elif name != EVICTOR:
                 findings.error(f"{here}.enabled[{index}]", f"{name} is unknown, and its protections would be lost")
         if stopped:
-            what = f"{EVICTOR}'s protections always hold" if point in _FILTERS else "what is not enabled does not run"
+            always = f"{EVICTOR}'s protections always apply"
+            what = always if point in _FILTERS else "plugins that are not enabled do not run"
             findings.warn(f"{here}.disabled", f"has no effect, as in the descheduler project: {what}", LOW)
     return found
 

@@ -171,7 +171,7 @@ def describe_setback(setback: Setback) -> str:
     ends = {
         "CameBack": f"the last replacement was scheduled to {setback.node}",
         "Pending": "the last replacement stayed Pending",
-        "Stayed": f"the last one was handed over and did not move the pod from {setback.node}",
+        "Stayed": f"another component took over the last eviction and did not move the pod from {setback.node}",
         "WantedAway": _wanted_away(setback),
     }
     return f"{count} of {owner_name(setback)}'s pods did not help: {ends[setback.trouble]}"

@@ -75,7 +75,7 @@ class AffinityDependents:
             self._snapshot.commit(mark)
             return moved
         self._snapshot.undo(mark)
-        text = f"{abandoned} is planned to move to a node near this pod, which its required pod affinity selects"
+        text = f"{abandoned}, whose required pod affinity selects this pod, is planned to move to a node near it"
         return Refusal(reason=NO_IMPROVEMENT, message=text)
 
     def abandoned(self, moved: Pod) -> str | None:

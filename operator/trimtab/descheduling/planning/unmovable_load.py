@@ -110,7 +110,10 @@ class UnmovableLoad:
         refusal = self._causes.refusal(pod, Cause(largest))
         if refusal is None:
             return None
-        text = f"without unmovable pods that must not cause this eviction, {pod.node} is not above any target"
+        text = (
+            "without the usage of pods that cannot be moved and must not cause this eviction, "
+            f"{pod.node} is not above any target"
+        )
         return Refusal(refusal.reason, f"{text}: {refusal.message}")
 
 

@@ -50,8 +50,8 @@ class DeschedulerMetrics:
         )
         self.planned = Gauge(
             "trimtab_descheduler_planned_evictions",
-            "Evictions in the policy's last plan, by the kind of the pods' controllers (Other, None for none), and by "
-            "how: Evict, or Surge for a rollout.",
+            "Evictions in the policy's last plan, by the kind of the pods' controllers (Other for other kinds, None "
+            "for pods without one), and by method: Evict, or Surge for a rollout.",
             ["policy", "strategy", "reason", "workload", "how", "mode"],
             registry=registry,
         )
@@ -63,8 +63,8 @@ class DeschedulerMetrics:
         )
         self.evictions = Counter(
             "trimtab_descheduler_evictions",
-            "Evictions attempted, by the kind of the pods' controllers, by how (Evict, Surge), and by result: Evicted, "
-            "Started, Refused, Gone, Skipped or Failed.",
+            "Attempted evictions, by the kind of the pods' controllers, by method (Evict, Surge), and by result: "
+            "Evicted, Started, Refused, Gone, Skipped or Failed.",
             ["policy", "strategy", "reason", "workload", "how", "mode", "result"],
             registry=registry,
         )

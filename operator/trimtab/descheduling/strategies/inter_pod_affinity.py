@@ -128,7 +128,7 @@ class RemovePodsViolatingInterPodAffinity(Strategy[InterPodAffinityParams]):
         name = pod.node
 
         def message(target: str) -> str:
-            return f"the pod's required pod affinity is not satisfied on {name}; it is on {target}"
+            return f"the pod's required pod affinity is not satisfied on {name}; it is satisfied on {target}"
 
         self._try(context, pod, preference, message)
 

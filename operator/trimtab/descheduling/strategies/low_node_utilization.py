@@ -162,7 +162,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             return Refusal(PLAN_OUTDATED, text)
         if (places & slots_below_targets(self._node_usage, self._measured, pod)).any():
             return None
-        text = "every node that can run the pod was not measured or would exceed a target by measured utilization"
+        text = "each node that can run the pod either was not measured or would exceed a target by measured utilization"
         return Refusal(PLAN_OUTDATED, text)
 
     def _by_requests(self) -> tuple[UtilizationLevel, ...]:

@@ -168,7 +168,7 @@ def unmet(spec: PodSpec, node: Node) -> str:
         have = node.labels.get(key)
         if have != value:
             has = f"{key}={have}" if have is not None else f"no label {key}"
-            return f"{node.name} has {has}, the pod's node selector wants {key}={value}"
+            return f"{node.name} has {has}, the pod's node selector requires {key}={value}"
     required = spec.affinity.node.required
     number = 0 if required is None else len(required.terms)
     if number == 1:

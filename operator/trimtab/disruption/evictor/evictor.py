@@ -426,7 +426,7 @@ class Evictor:
             PendingEviction(
                 request=each.request,
                 reason=WAITING_FOR_PLAN,
-                message="a planner uses the snapshot that the eviction is checked against",
+                message="a planner is using the snapshot that is needed to check the eviction",
                 waits_for=None,
                 since=each.rechecked_since,
             )
@@ -730,7 +730,7 @@ class Evictor:
             if not ahead or budget.disruptions_allowed > len(ahead) + self.budgets.outstanding(budget, pod, now=now):
                 return None
             first = ahead[0].request
-            message = f"PodDisruptionBudget {budget.name} is needed first for the eviction of {first.pod}"
+            message = f"PodDisruptionBudget {budget.name} must first allow the eviction of {first.pod}"
             requester = first.requester
         return self._wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope)
 

@@ -41,7 +41,7 @@ class EvictorMetrics:
         )
         self.in_flight = Gauge(
             "trimtab_evictions_in_flight",
-            "Admitted evictions of all controllers that have not finished.",
+            "Evictions of all controllers that were admitted and have not finished.",
             registry=registry,
         )
         self.waiting = Gauge(

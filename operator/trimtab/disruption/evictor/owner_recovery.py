@@ -166,8 +166,8 @@ class OwnerRecovery:
         have = count_replicas(pods, without=entry.victims)
         return (
             f"{owner} has {have.alive} pods, {have.ready} of them ready, since {names} "
-            f"{'was' if len(others) == 1 else 'were'} evicted; before it had {entry.before.alive} and "
-            f"{entry.before.ready}"
+            f"{'was' if len(others) == 1 else 'were'} evicted; before that, it had {entry.before.alive} pods, "
+            f"{entry.before.ready} of them ready"
         )
 
 
@@ -200,5 +200,5 @@ def _just_created(pods: Iterable[Pod], now_epoch: float) -> str | None:
     """
     for pod in pods:
         if pod.created is not None and 0 <= now_epoch - pod.created < 1:
-            return f"{pod.name} was created within this second, like the replacement of the next pod would be"
+            return f"{pod.name} was created in the current second, so a replacement could not be distinguished from it"
     return None

@@ -68,12 +68,12 @@ class StartedEviction:
                 self.marked = True
             elif self.marked:
                 return AttemptResult(
-                    REFUSED, EVACUATION_FAILED, "the component that carried out the eviction has given it up"
+                    REFUSED, EVACUATION_FAILED, "the component that carried out the eviction has given up"
                 )
         if now < self.until:
             return None
         if self.surge:
-            return self.unfinished("is not done yet")
+            return self.unfinished("is not complete yet")
         message = f"the component that carries out the eviction has not moved the pod within {BACKGROUND_TIMEOUT:.0f}s"
         return AttemptResult(REFUSED, EVACUATION_FAILED, message)
 

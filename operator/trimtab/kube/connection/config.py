@@ -112,7 +112,7 @@ def load_config(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return load_service_account(environ=environ, directory=service_account)
     raise InputError(
-        f"no cluster to talk to: there is no kubeconfig at {paths}, and this is not a pod "
+        f"no cluster to connect to: there is no kubeconfig at {paths}, and this is not a pod "
         "(KUBERNETES_SERVICE_HOST is not set); pass a kubeconfig or set KUBECONFIG"
     )
 

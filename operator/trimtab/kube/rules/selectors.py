@@ -110,9 +110,10 @@ def label_selector_errors(selector: LabelSelector) -> tuple[str, ...]:
 
     Each error begins with the field's path.
     """
-    errors = [f"matchLabels: {key!r} is no valid label key" for key in selector.match_labels if not is_label_key(key)]
+    keys = selector.match_labels
+    errors = [f"matchLabels: {key!r} is not a valid label key" for key in keys if not is_label_key(key)]
     errors += [
-        f"matchLabels[{key}]: {value!r} is no valid label value"
+        f"matchLabels[{key}]: {value!r} is not a valid label value"
         for key, value in selector.match_labels.items()
         if not is_label_value(value)
     ]
@@ -125,7 +126,7 @@ def _errors(requirement: LabelRequirement, operators: frozenset[str]) -> Iterabl
     """Yield the errors of a requirement (apimachinery ``labels.NewRequirement``)."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if not is_label_key(key):
-        yield f"key: {key!r} is no valid label key"
+        yield f"key: {key!r} is not a valid label key"
     if operator not in operators:
         yield f"operator: {operator!r} is not allowed; use {', '.join(sorted(operators))}"
     elif operator in _SETS and not values:
@@ -136,7 +137,7 @@ def _errors(requirement: LabelRequirement, operators: frozenset[str]) -> Iterabl
         yield f"values: {operator} needs exactly one integer of 64 bits"
     for value in values:
         if not is_label_value(value):
-            yield f"values: {value!r} is no valid label value"
+            yield f"values: {value!r} is not a valid label value"
 
 
 def _names_one_node(requirement: LabelRequirement) -> bool:
@@ -336,8 +337,8 @@ def parse_field_selector(text: str, *, fields: Collection[str] = ()) -> FieldSel
 def _unescaped(value: str, text: str) -> str:
     if re.fullmatch(r"(?:\\[\\,=]|[^\\=])*", value, re.DOTALL) is None:
         raise SelectorError(
-            rf"field selector {text!r}: in value {value!r} a '\' must stand before every ',', '=' and '\', "
-            "and before nothing else"
+            rf"field selector {text!r}: in value {value!r}, escape every ',', '=' and '\' with a '\', and "
+            "nothing else"
         )
     return re.sub(r"\\(.)", r"\1", value)
 

@@ -84,8 +84,8 @@ def front_proxy_config(data: Mapping[str, str]) -> FrontProxyConfig:
     names = frozenset(_strings(data, "requestheader-allowed-names"))
     if not names and authority.strip() == data.get("client-ca-file", "").strip():
         raise InputError(
-            "is empty, and the request-header CA is also the CA of client certificates: each of their owners could "
-            "act as any user",
+            "is empty, and the request-header CA is also the CA of client certificates: every owner of a client "
+            "certificate could act as any user",
             field="requestheader-allowed-names",
         )
     users = _strings(data, "requestheader-username-headers")

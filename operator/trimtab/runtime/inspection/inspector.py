@@ -109,7 +109,7 @@ class Inspector:
         running = self._answers.get(question)
         if running is None:
             if len(self._answers) >= MAX_WAITING:
-                raise NotServed("too many questions are waiting", status=429, reason="TooManyRequests")
+                raise NotServed("too many requests are waiting", status=429, reason="TooManyRequests")
             running = self._answers[question] = asyncio.create_task(self._answer(question), name="inspection")
             running.add_done_callback(partial(self._answered, question))
         return await asyncio.shield(running)
@@ -144,7 +144,7 @@ class Inspector:
             async with asyncio.timeout(WAIT_TIMEOUT):
                 await self._turn.acquire()
         except TimeoutError:
-            raise NotServed("other questions are being answered", status=429, reason="TooManyRequests") from None
+            raise NotServed("the operator is answering other requests", status=429, reason="TooManyRequests") from None
         try:
             return await self._compute(resource, question, cluster, deadline)
         finally:
@@ -156,7 +156,7 @@ class Inspector:
         free_at = self._free_at - MAX_OWED
         await self._clock.sleep(max(0.0, min(free_at, deadline) - self._clock.monotonic()))
         if free_at > deadline:
-            raise NotServed("other questions are being answered", status=429, reason="TooManyRequests")
+            raise NotServed("the operator is answering other requests", status=429, reason="TooManyRequests")
         borrowed = self._shared.borrow()
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):

@@ -73,7 +73,7 @@ class InspectionMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
             "trimtab_inspection_seconds",
-            "Seconds for which a question to the inspection API used the snapshot, by resource.",
+            "Seconds for which a request to the inspection API used the snapshot, by resource.",
             ["resource"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=registry,

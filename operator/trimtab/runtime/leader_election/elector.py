@@ -187,7 +187,10 @@ class LeaderElector:
         while not self.lost.is_set() and self._renewing is not None:
             left = self._deadline + _REPORT_TIME - self._clock.monotonic()
             if left <= 0.0:
-                self._record_loss(f"no renewal for {self._timings.renew_deadline:g} s, and the task does not report it")
+                self._record_loss(
+                    f"no renewal for {self._timings.renew_deadline:g} s, and the task that renews the Lease does not "
+                    "report it"
+                )
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self.lost.wait()

@@ -128,7 +128,7 @@ def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) ->
 
 _WHY: Final = {
     reasons.TERMINAL: "the pod is terminal",
-    reasons.TERMINATING: "the pod is being deleted already",
+    reasons.TERMINATING: "the pod is already being deleted",
     reasons.MIRROR_POD: "mirror pod: the kubelet would recreate it",
 }
 

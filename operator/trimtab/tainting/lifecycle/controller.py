@@ -48,7 +48,8 @@ WATCH_LAG_TIMEOUT: Final = 30.0
 """Seconds after which the status reports that the watches lag behind the API server."""
 
 WATCH_BEHIND_MESSAGE: Final = (
-    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until they catch up"
+    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until the watches catch "
+    "up"
 )
 
 CLOCK_TOLERANCE: Final = 1.0
@@ -173,7 +174,7 @@ class NodeLifecycleController(Loop):
     async def _end(self) -> None:
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
-            log.warning("The node lifecycle controller stopped while its API requests were still in flight")
+            log.warning("Stopped the node lifecycle controller while its API requests were still in flight")
         self._count_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):

@@ -104,13 +104,13 @@ class TaintManagerMetrics:
 
     def _make_pods(self, registry: CollectorRegistry) -> None:
         self.deadlines = _gauge(
-            registry, "deadlines", "Pods with a deadline on their node, because of NoExecute taints."
+            registry, "deadlines", "Pods that must leave their node by a deadline, because of NoExecute taints."
         )
         self.overdue = _gauge(registry, "overdue_pods", "Pods past their deadline that are still on their node.")
         self.held = _gauge(registry, "held_pods", "Overdue pods that wait because of userTaintRates.")
         self.refused = _gauge(registry, "refused_pods", "Overdue pods whose eviction or deletion was refused.")
         self.next_deadline = _gauge(
-            registry, "next_deadline_timestamp_seconds", "Time of the earliest deadline; 0 if no pod has one."
+            registry, "next_deadline_timestamp_seconds", "Unix time of the earliest deadline; 0 if no pod has one."
         )
         self.outcomes = Counter(
             "trimtab_tainting_ended_pods",
@@ -127,7 +127,9 @@ class TaintManagerMetrics:
             registry=registry,
         )
         self.omitted = _gauge(
-            registry, "dropped_events", "Events dropped since the process started, because the queue was full."
+            registry,
+            "dropped_events",
+            "Events that were dropped since the process started, because the queue was full.",
         )
 
     def _make_nodes(self, registry: CollectorRegistry) -> None:
@@ -142,7 +144,7 @@ class TaintManagerMetrics:
         self.watch_age = _gauge(
             registry,
             "watch_age_seconds",
-            "Seconds since the watches of nodes and Leases last delivered something, the larger of the two; "
+            "Seconds since the watch of nodes or the watch of Leases, whichever is older, last delivered something; "
             f"{NONE_YET:g} before the first time.",
         )
 

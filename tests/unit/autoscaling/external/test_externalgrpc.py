@@ -520,7 +520,10 @@ class TestRemoving:
 
     @pytest.mark.parametrize(
         ("least", "after", "message"),
-        [(2, 2, "2 less 1 is below the minimum of 2"), (1, 1, "the size is 1 now: without 1 it would be below 1")],
+        [
+            (2, 2, "a target size of 2 less 1 is below the minimum of 2"),
+            (1, 1, "the size is 1 now, and a decrease by 1 would take it below the minimum of 1"),
+        ],
         ids=["stale target", "current target"],
     )
     async def test_minimum_size_is_respected(

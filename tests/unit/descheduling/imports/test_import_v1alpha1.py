@@ -228,12 +228,15 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
             id="v1alpha2's",
         ),
         pytest.param(
-            f"{{strategies: {{{DUPLICATES}}}, profiles: []}}", "profiles", "it is descheduler/v1alpha2's", id="profiles"
+            f"{{strategies: {{{DUPLICATES}}}, profiles: []}}",
+            "profiles",
+            "it belongs to descheduler/v1alpha2",
+            id="profiles",
         ),
         pytest.param(
             f"{{strategies: {{{DUPLICATES}}}, evictDaemonSetPods: true}}",
             "evictDaemonSetPods",
-            "it is descheduler/v1alpha2's",
+            "it belongs to descheduler/v1alpha2",
             id="a later flag",
         ),
         pytest.param(
@@ -312,7 +315,7 @@ def test_unknown_key_is_reported_before_the_errors_that_it_causes(content: str, 
         pytest.param(
             "{strategies: {RemoveDuplicates: {}}, maxNoOfPodsToEvictPerNode: 0}",
             "maxNoOfPodsToEvictPerNode",
-            "to have nothing evicted use mode: Simulate",
+            "to evict no pods, use mode: Simulate",
             id="a limit of 0",
         ),
         pytest.param(
@@ -377,7 +380,7 @@ def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str,
         pytest.param(
             "{strategies: {RemoveDuplicates: {enabled: true, params: {nodeFit: false}}}}",
             "strategies.RemoveDuplicates.params.nodeFit",
-            "node that can run it was found",
+            "finds a node that can run a pod",
             id="no nodeFit",
         ),
         pytest.param(

@@ -356,7 +356,7 @@ def test_unknown_keys_are_ignored_as_upstream_does(content: str, field: str, wor
         pytest.param(
             "{strategies: {PodLifeTime: {enabled: true}}, profiles: []}",
             "strategies",
-            "it is descheduler/v1alpha1's",
+            "it belongs to descheduler/v1alpha1",
             id="v1alpha1's strategies",
         ),
         pytest.param(
@@ -398,7 +398,7 @@ def test_unknown_key_is_reported_before_the_errors_that_it_causes(content: str, 
         pytest.param(
             strategy("PodLifeTime", "podLifeTime: {maxPodLifeTimeSeconds: 5}, states: [Pending]"),
             f"{CONFIG}[0].args.podLifeTime",
-            "descheduler/v1alpha1's",
+            "it belongs to descheduler/v1alpha1",
             id="v1alpha1's nesting",
         ),
         pytest.param(
@@ -581,7 +581,7 @@ def test_unknown_key_is_reported_before_the_errors_that_it_causes(content: str, 
         pytest.param(
             profile(f"pluginConfig: [{LIFETIME}], {RUNS}", "maxNoOfPodsToEvictTotal: 0, "),
             "maxNoOfPodsToEvictTotal",
-            "to have nothing evicted",
+            "to evict no pods",
             id="a limit of 0",
         ),
         pytest.param(
@@ -615,7 +615,7 @@ def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str,
             id="pods of DaemonSets",
         ),
         pytest.param(
-            evictor("nodeFit: false"), f"{CONFIG}[0].args.nodeFit", "node that can run it was found", id="no nodeFit"
+            evictor("nodeFit: false"), f"{CONFIG}[0].args.nodeFit", "finds a node that can run a pod", id="no nodeFit"
         ),
         pytest.param(
             evictor("nodeFit: true, nodeSelector: 'disk=ssd'", "nodeSelector: 'pool=a', "),
@@ -671,7 +671,7 @@ def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str,
                 "deschedule: {enabled: [PodLifeTime]}}"
             ),
             f"{POINT}.filter.disabled",
-            "DefaultEvictor's protections always hold",
+            "DefaultEvictor's protections always apply",
             id="no protections",
         ),
         pytest.param(

@@ -207,7 +207,10 @@ class _Calls:
         """
         size = await self.size()
         if size - number < self._group.minimum:
-            message = f"the size is {size} now: without {number} it would be below {self._group.minimum}"
+            message = (
+                f"the size is {size} now, and a decrease by {number} would take it below the minimum of "
+                f"{self._group.minimum}"
+            )
             raise ScaleError(ScaleFailure.CONFLICT, message)
         return size - number
 
@@ -302,10 +305,10 @@ def _check_removal(group: NodeGroup, machines: Sequence[GroupMachine]) -> None:
     strays = sorted(each.name for each in machines if each.name not in known)
     if strays or not machines:
         raise ScaleError(
-            ScaleFailure.REFUSED, f"not deletable instances of the group: {', '.join(strays) or 'none given'}"
+            ScaleFailure.REFUSED, f"these are not deletable instances of the group: {', '.join(strays) or 'none given'}"
         )
     if group.target - len(machines) < group.minimum:
-        message = f"{group.target} less {len(machines)} is below the minimum of {group.minimum}"
+        message = f"a target size of {group.target} less {len(machines)} is below the minimum of {group.minimum}"
         raise ScaleError(ScaleFailure.REFUSED, message)
 
 

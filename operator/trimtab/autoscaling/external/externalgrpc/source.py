@@ -249,9 +249,9 @@ class ExternalGrpc:
             try:
                 await reader.read(group, defaults, read.number)
             except CallFailed as error:
-                read.failures[group.id] = f"its provider failed to return its size or instances: {error}"
+                read.failures[group.id] = f"its provider failed to return the size or instances of the group: {error}"
             except Exception as error:  # an invalid group must not prevent reading the others
-                log.exception("Failed to read node group %s of the external provider", group.id)
+                log.exception("Failed to read node group %s from the external provider", group.id)
                 read.failures[group.id] = f"its provider's answer cannot be read: {type(error).__name__}: {error}"
 
 

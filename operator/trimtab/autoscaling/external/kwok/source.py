@@ -194,9 +194,11 @@ class KwokProvider:
         found = [node for machine in machines if (node := nodes_by_name.get(machine.node)) is not None]
         if not machines or len(found) != len(machines):
             strays = sorted(machine.name for machine in machines if nodes_by_name.get(machine.node) is None)
-            raise ScaleError(ScaleFailure.REFUSED, f"not nodes of the group: {', '.join(strays) or 'none was given'}")
+            raise ScaleError(
+                ScaleFailure.REFUSED, f"these are not nodes of the group: {', '.join(strays) or 'none was given'}"
+            )
         if len(nodes_by_name) - len(found) < group.minimum:
-            message = f"{len(nodes_by_name)} less {len(found)} is below the minimum of {group.minimum}"
+            message = f"a size of {len(nodes_by_name)} less {len(found)} is below the minimum of {group.minimum}"
             raise ScaleError(ScaleFailure.REFUSED, message)
         return found
 

@@ -55,7 +55,7 @@ def read_priorities(data: Mapping[str, str]) -> dict[int, tuple[str, ...]]:
     priorities = {_number(key): _patterns(key, value) for key, value in found.items()}
     number = sum(map(len, priorities.values()))
     if number > MOST_PATTERNS:
-        raise InputError(f"has {number} regular expressions: allowed are {MOST_PATTERNS}", field=_FIELD)
+        raise InputError(f"has {number} regular expressions, and at most {MOST_PATTERNS} are allowed", field=_FIELD)
     return priorities
 
 
@@ -96,7 +96,8 @@ def _check(key: object, pattern: str) -> None:
 
     if len(pattern) > LONGEST_PATTERN:
         raise InputError(
-            f"priority {key}: {_shorten(pattern)} has {len(pattern)} characters: allowed are {LONGEST_PATTERN}",
+            f"priority {key}: {_shorten(pattern)} has {len(pattern)} characters, and at most {LONGEST_PATTERN} are "
+            "allowed",
             field=_FIELD,
         )
     try:

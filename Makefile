@@ -75,6 +75,10 @@ bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how so
 bench-tainting: $(STAMP) ## pods of 100 tainted nodes among 5,000, live: how fast they are evicted, compared with kube-controller-manager; 15 minutes, 14 GiB
 	$(BIN)/python benchmarks/tainting.py $(OPTIONS)
 
+.PHONY: bench-evicting
+bench-evicting: $(STAMP) ## OPTIONS='--turns 3': evictions a second and their CPU time, live, next to kubectl drain and a script that does nothing else
+	$(BIN)/python benchmarks/evicting.py $(OPTIONS)
+
 .PHONY: bench-admission
 bench-admission: $(STAMP) ## the admission webhooks live at 500 pod creations per second, by the API server's own metric
 	$(BIN)/python benchmarks/admission.py $(OPTIONS)

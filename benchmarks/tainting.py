@@ -120,12 +120,20 @@ class Turn(Struct, frozen=True):
 class Stage:
     """The cluster, and the objects that both programs need."""
 
-    def __init__(self, directory: Path, options: argparse.Namespace, progress: Progress) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: argparse.Namespace,
+        progress: Progress,
+        made: Scenario | None = None,
+        *,
+        policy: str = POLICY,
+    ) -> None:
         self.directory = directory
-        self.audit = Audit(directory, POLICY)
+        self.audit = Audit(directory, policy)
         self.cluster = LocalCluster(f"bench-{os.getpid()}", directory=directory / "cluster", progress=progress)
         self.options = options
-        self.scenario = scenario(options)
+        self.scenario = made or scenario(options)
         self._progress = progress
         self._on = Counter(name for slots in placements(self.scenario) for name in slots)
         self._next = 0
@@ -162,15 +170,20 @@ class Stage:
     @contextmanager
     def ours(self) -> Iterator[int]:
         """Run only the operator during the block, and yield its process id."""
+        with self.cluster.paused(CONTROLLER_MANAGER), self.operator() as pid:
+            yield pid
+
+    @contextmanager
+    def operator(self) -> Iterator[int]:
+        """Run the operator during the block, and yield its process id."""
         arguments = ("--controllers=tainting", "--no-leader-elect")
-        with self.cluster.paused(CONTROLLER_MANAGER):
-            process = OperatorProcess(self.cluster, self.directory, *arguments)
-            process.start()
-            try:
-                wait_for(self._managed, "the TaintManager to be ready", alive=process.running)
-                yield process.pid
-            finally:
-                process.stop()
+        process = OperatorProcess(self.cluster, self.directory, *arguments)
+        process.start()
+        try:
+            wait_for(self._managed, "the TaintManager to be ready", alive=process.running)
+            yield process.pid
+        finally:
+            process.stop()
 
     def _managed(self) -> bool:
         live = self.cluster.client.request("GET", TAINT_MANAGERS.path("default"))
@@ -299,7 +312,7 @@ def _taken(stage: Stage, pid: int, user: str, *, count: int = 0) -> Turn:
     rest = memory_mb(pid, "VmRSS")
     tail = stage.audit.tail()
     stage.taint(nodes)
-    asked = _until(tail, lambda found: len(deletions(found, user)) >= wanted, f"{wanted} pods to be deleted")
+    asked = until(tail, lambda found: len(deletions(found, user)) >= wanted, f"{wanted} pods to be deleted")
     used = meter.read()
     peak = memory_mb(pid, "VmHWM")
     ended = deletions(asked, user)
@@ -350,7 +363,7 @@ def _answered(asked: Sequence[AuditEvent]) -> float:
     return round(statistics.median(taken) * 1000, 1) if taken else 0.0
 
 
-def _until(tail: Tail, enough: Callable[[list[AuditEvent]], bool], what: str) -> list[AuditEvent]:
+def until(tail: Tail, enough: Callable[[list[AuditEvent]], bool], what: str) -> list[AuditEvent]:
     """Return the audit events once there are enough.
 
     The log is read rarely, so that reading does not slow the others down.

@@ -24,6 +24,7 @@ from trimtab.kube.api import Forbidden, NotFound
 from trimtab.kube.resources import (
     BUDGETS,
     CLUSTER_AUTOSCALERS,
+    EVICTION_REQUESTS,
     MACHINE_AUTOSCALERS,
     NODE_PRESSURE_POLICIES,
     NODES,
@@ -181,7 +182,7 @@ def audited(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[st
     create_nodes(cluster.client, (node(f"n{index}", zone="z") for index in range(2)))
     install(cluster)
     serve_metrics_api(cluster.client)
-    serve(cluster.client, VERTICAL_POD_AUTOSCALERS)
+    serve(cluster.client, VERTICAL_POD_AUTOSCALERS, EVICTION_REQUESTS)
     return cluster, Audit(tmp_path / "audit.log")
 
 
@@ -189,7 +190,7 @@ def audited(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[st
 def audited_machines(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[str, str]) -> Audited:
     cluster = make_cluster(Settings(components=WITH_MACHINES, apiserver_args=audit_arguments), nodes=0)
     install(cluster)
-    serve(cluster.client, VERTICAL_POD_AUTOSCALERS)
+    serve(cluster.client, VERTICAL_POD_AUTOSCALERS, EVICTION_REQUESTS)
     return cluster, Audit(tmp_path / "audit.log")
 
 
@@ -572,7 +573,7 @@ def audited_scheduling(make_cluster: MakeCluster, tmp_path: Path, audit_argument
     client.request("POST", NODES.path(), node("n0", zone="z", capacity=capacity))
     wait_for(lambda: all(map(ready, client.request("GET", NODES.path())["items"])), "the node")
     install(cluster, *SCHEDULER_ONLY)
-    serve(client, VERTICAL_POD_AUTOSCALERS)
+    serve(client, VERTICAL_POD_AUTOSCALERS, EVICTION_REQUESTS)
     wait_for(lambda: served(client, SCHEDULER_POLICIES.path()), "the SchedulerPolicy's kind to be served")
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
     wait_for(lambda: served(client, "/api/v1/namespaces/shop/serviceaccounts/default"), "the default service account")

@@ -54,7 +54,6 @@ from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import PODS
-from trimtab.kube.retry import Backoff
 from trimtab.scheduling.dependencies import SchedulingReporter
 from trimtab.scheduling.planner import scheduler_of
 from trimtab.scheduling.preemption import Preemption
@@ -68,8 +67,8 @@ CONCURRENCY: Final = 32
 TIMEOUT: Final = 30.0
 """Timeout of one request in seconds. It is the maximum timeout of an admission webhook."""
 
-RETRY: Final = Backoff(initial=0.2, maximum=2.0, attempts=4)
-"""Backoff of a request after a transient failure. After the last attempt, the preemptor is scheduled again."""
+TRIES: Final = 4
+"""Maximum attempts of a request after transient failures. After the last one, the preemptor is scheduled again."""
 
 ADMISSION_RETRY: Final = 0.1
 """Seconds after which a removal that the evictor did not admit is submitted again."""
@@ -227,7 +226,7 @@ class PreemptionExecutor:
 
     async def _remove(self, running: _Running, victim: Pod) -> bool:
         """Remove one victim, and return whether it is terminating or no longer exists."""
-        retry = 0
+        tries = 1
         while True:
             async with self._slots:
                 if not self._needed(running):
@@ -249,9 +248,13 @@ class PreemptionExecutor:
                 continue
             if answer.code is ResponseCode.BUDGET:
                 self._remember_refusal(victim)
-            elif answer.transient and not RETRY.exhausted(retry):
-                await self._clock.sleep(max(RETRY.delay(retry), answer.retry_after or 0.0))
-                retry += 1
+            elif answer.transient and tries < TRIES:
+                requester = _requester_of(running.preemption)
+                delay = self._evictor.retry_delay(
+                    victim.uid, requester, by_budget=False, retry_after=answer.retry_after
+                )
+                await self._clock.sleep(delay)
+                tries += 1
                 continue
             running.failed = True
             log.warning(

@@ -27,6 +27,7 @@ from trimtab.disruption.evictor.requests import (
     EvictionRequest,
     Requester,
 )
+from trimtab.disruption.evictor.retries import RETRIES_PER_SECOND, EvictionRetries
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
@@ -125,6 +126,31 @@ async def test_request_with_deadline_ignores_other_requesters_of_the_pod():
     pod = world.add("web-1")
     admitted(world, pod)
     admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+
+
+# --- retries ---------------------------------------------------------------------------------------------------------
+
+
+def test_retries_back_off_and_never_stop():
+    retries = EvictionRetries()
+    waits = [retries.delay("uid", DRAIN, by_budget=False) for _ in range(1000)]
+    assert 0.2 <= waits[0] <= 0.3
+    assert 0.8 <= waits[2] <= 1.2
+    assert all(5 <= each <= 7.5 for each in waits[19:])
+    assert retries.delay("uid", POLICY, by_budget=True) >= 1, "each requester counts its own attempts"
+    retries.forget("uid", DRAIN)
+    assert retries.delay("uid", DRAIN, by_budget=False) <= 0.3
+
+
+def test_many_refused_pods_are_retried_at_a_limited_rate():
+    retries = EvictionRetries()
+    for number in range(20 * RETRIES_PER_SECOND):
+        retries.delay(f"uid-{number}", TAINTS, by_budget=False)
+    assert retries.delay("uid", TAINTS, by_budget=False) == 20
+
+
+def test_retry_after_extends_the_delay():
+    assert EvictionRetries().delay("uid", DRAIN, by_budget=True, retry_after=42.0) == 42
 
 
 # --- EvictionRequests of other components -----------------------------------------------------------------------------

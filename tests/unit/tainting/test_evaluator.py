@@ -33,12 +33,10 @@ from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.eviction.due_pod import (
     MARK_LIFETIME,
     MARK_TRIES,
-    RETRIES_PER_SECOND,
     DuePod,
     DuePodAttempt,
     DuePodResult,
     attempt_of,
-    delay,
     mark_before_deletion,
     marked,
 )
@@ -194,28 +192,10 @@ def test_response_codes_map_to_results(answered: ResponseCode, expected: tuple[D
     assert (response.result, response.reason, response.refuser) == expected
 
 
-# --- trying again ----------------------------------------------------------------------------------------------------
+# --- the condition DisruptionTarget -----------------------------------------------------------------------------------
+
 
 FAILED = DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, "no answer")
-
-
-def test_retries_back_off_and_never_stop() -> None:
-    waits = [delay(DuePod(DUE, attempts=number), FAILED, others=0, left=None) for number in (1, 3, 20, 10_000)]
-    assert 0.2 <= waits[0] <= 0.3
-    assert 0.8 <= waits[1] <= 1.2
-    assert all(5 <= each <= 7.5 for each in waits[2:])
-
-
-def test_many_refused_pods_are_retried_at_a_limited_rate() -> None:
-    assert delay(DuePod(DUE, attempts=1), FAILED, others=20 * RETRIES_PER_SECOND, left=None) == 20
-
-
-def test_retry_after_extends_the_delay() -> None:
-    assert delay(DuePod(DUE, attempts=1), replace(FAILED, retry_after=42.0), others=0, left=None) == 42
-
-
-def test_retry_is_no_later_than_the_deletion() -> None:
-    assert delay(DuePod(DUE, attempts=50), replace(FAILED, refuser=BUDGET_REFUSER), others=0, left=0.4) == 0.4
 
 
 def test_mark_is_trusted_for_a_minute() -> None:

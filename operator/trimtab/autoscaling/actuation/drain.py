@@ -15,7 +15,7 @@ from trimtab.autoscaling.scale_down.drainability import DEFAULT_GRACE_PERIOD, lo
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction
 from trimtab.disruption.evictor.requests import AUTOSCALER, EvictionRequest, Requester
-from trimtab.disruption.outcome import EVICTED, GONE, REFUSED, STARTED, AttemptResult, Refusal
+from trimtab.disruption.outcome import EVICTED, GONE, STARTED, AttemptResult, Refusal
 from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
@@ -221,9 +221,11 @@ class Drain:
                 await self._control.checkpoint()  # raises if this process lost the lease
                 raise _not_evicted(pod, answer, tries + 1)
             self._control.report_progress(f"pod {pod.key}: {answer.message}")
-            backoff = self._settings.budget_backoff if answer.result == REFUSED else self._settings.error_backoff
-            wait = max(backoff.delay(tries), answer.retry_after or 0.0)
             tries += 1
+            by_budget = answer.reason == reasons.DISRUPTION_BUDGET
+            wait = self._evictor.retry_delay(
+                pod.uid, self._requester, by_budget=by_budget, retry_after=answer.retry_after
+            )
             await self._control.pause(min(wait, max(0.0, until - now)))
 
     async def _request_eviction(self, pod: Pod) -> AttemptResult | PendingEviction:

@@ -57,8 +57,7 @@ class RemovalSettings(Struct, frozen=True, kw_only=True):
         record_after: how long a node must be unneeded before the operator writes the annotation to it. Until then only
             the status of the ClusterAutoscaler contains the time.
         soft_taints: whether to add the taint DeletionCandidateOfClusterAutoscaler to unneeded nodes.
-        budget_backoff: the backoff between eviction attempts that a PodDisruptionBudget refused.
-        error_backoff: the backoff between attempts that failed with an error or received no response.
+        error_backoff: the backoff between attempts to roll back a removal.
     """
 
     max_empty: int = 10
@@ -85,7 +84,6 @@ class RemovalSettings(Struct, frozen=True, kw_only=True):
     max_record_writes: int = 10
     record_after: float = 30.0
     soft_taints: bool = True
-    budget_backoff: Backoff = Backoff(initial=1.0, maximum=10.0)
     error_backoff: Backoff = Backoff(initial=0.5, maximum=5.0)
 
 

@@ -71,6 +71,7 @@ from trimtab.disruption.evictor.requests import (
     EvictionResponse,
     Requester,
 )
+from trimtab.disruption.evictor.retries import EvictionRetries
 from trimtab.disruption.limits import ALL, MINUTE, LimitScope, describe_scope, limit_scopes, pace_of, scopes
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
@@ -306,6 +307,7 @@ class Evictor:
         self._view = view
         self.limits = limits or EvictionLimits()
         self._owners = OwnerRecovery()
+        self._retries = EvictionRetries()
         self._permits: dict[Permit, None] = {}
         self._terminating: dict[str, _TerminatingPod] = {}
         self._waiters: dict[_WaiterKey, _Waiter] = {}
@@ -390,7 +392,7 @@ class Evictor:
         return permit
 
     def withdraw(self, uid: str, requester: Requester) -> None:
-        """Drop a waiting request that its requester does not want any more. No-op if it does not wait.
+        """End a request that its requester does not repeat: drop its place and the count of its failed attempts.
 
         A request that has been admitted is ended with :meth:`cancel`.
 
@@ -399,6 +401,22 @@ class Evictor:
             requester: the requester.
         """
         self._forget_waiter((uid, requester))
+        self._retries.forget(uid, requester)
+
+    def retry_delay(
+        self, uid: str, requester: Requester, *, by_budget: bool, retry_after: float | None = None
+    ) -> float:
+        """Count a failed attempt of a request, and return the seconds until its requester repeats it.
+
+        The delays begin again after :meth:`withdraw` and after a success.
+
+        Args:
+            uid: UID of the pod.
+            requester: the requester.
+            by_budget: whether a PodDisruptionBudget refused the eviction.
+            retry_after: seconds to wait, as requested by the API server; ``None`` if it requested nothing.
+        """
+        return self._retries.delay(uid, requester, by_budget=by_budget, retry_after=retry_after)
 
     def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:
         """Return the reason why the pod's owner has not recovered from its last eviction.
@@ -566,6 +584,7 @@ class Evictor:
             self._keep_place(permit, answer)
         else:
             del self._permits[permit]
+            self._retries.forget(request.uid, request.requester)
             known = self._terminating.get(request.uid)
             repeated = answer.result == STARTED and request.how == "Evict" and known is not None and now < known.moving
             if repeated:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from trimtab.api.plan import SURGE, Evict, rfc3339
 from trimtab.api.reasons import (
     CYCLE_DEADLINE,
+    DISRUPTION_BUDGET,
     EVICTION_FAILED,
     EVICTION_REFUSED,
     OWNER_NOT_SETTLED,
@@ -54,7 +55,6 @@ from trimtab.kube.clock import Clock
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import ObjectReference
-from trimtab.kube.retry import Backoff
 from trimtab.kube.token_bucket import SlidingWindow
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,6 @@ class ExecutorSettings(Struct, frozen=True, kw_only=True):
         rollout_timeout: time for which the rollout of a single replica is watched. The rollout may continue after that.
         request_timeout: timeout of one request. It is well below the 30 s that Kubernetes gives a terminating process,
             because the operator waits for its in-flight requests.
-        budget_backoff: time between retries after a PodDisruptionBudget has refused an eviction. The disruption
-            controller needs that time to update the budget's status.
-        error_backoff: time between retries after an error or a missing response.
     """
 
     max_in_flight: int = 8
@@ -99,8 +96,6 @@ class ExecutorSettings(Struct, frozen=True, kw_only=True):
     poll_period: float = 0.5
     rollout_timeout: float = 300.0
     request_timeout: float = 10.0
-    budget_backoff: Backoff = Backoff(initial=1.0, maximum=15.0)
-    error_backoff: Backoff = Backoff(initial=0.5, maximum=5.0)
 
 
 class ExecutorDependencies(Struct, frozen=True, kw_only=True):
@@ -583,10 +578,13 @@ class Execution:
             self._queue.put(queue, at=again_at)
 
     def _delay(self, eviction: QueuedEviction, answer: AttemptResult) -> float:
-        backoff = self._settings.budget_backoff if answer.result == REFUSED else self._settings.error_backoff
-        delay = backoff.delay(eviction.tries)
         eviction.tries += 1
-        return max(delay, answer.retry_after or 0.0)
+        return self._dependencies.evictor.retry_delay(
+            eviction.action.uid,
+            self._recorder.requester(eviction),
+            by_budget=answer.reason == DISRUPTION_BUDGET,
+            retry_after=answer.retry_after,
+        )
 
     def _give_up(self) -> None:
         """Finish all actions that are not in flight, because the deadline has passed or the process is stopping."""

@@ -10,19 +10,9 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
-from trimtab.disruption.evictor.requests import BUDGET_REFUSER, EvictionResponse, ResponseCode
+from trimtab.disruption.evictor.requests import EvictionResponse, ResponseCode
 from trimtab.kube.objects import Pod
-from trimtab.kube.retry import Backoff
 from trimtab.tainting.deadlines.rule import Deadline
-
-RETRY: Final = Backoff(initial=0.2, maximum=5.0)
-RETRY_BUDGET: Final = Backoff(initial=1.0, maximum=10.0)
-"""Backoff for evictions that a PodDisruptionBudget refuses. Other pods must become ready before a retry can succeed."""
-
-RETRIES_PER_SECOND: Final = 200
-"""Maximum retries per second of all refused pods together, so that thousands of refused pods do not overload a webhook.
-Once the webhook admits one of them, the others are retried immediately.
-"""
 
 MARK_LIFETIME: Final = 60.0
 """Seconds for which the condition DisruptionTarget is assumed to be set after it was written, even if the watch does
@@ -212,20 +202,6 @@ class DuePod:
     eviction_requested: bool = False
     retry_at: float = 0.0
     unlimited: bool = False
-
-
-def delay(entry: DuePod, answer: DuePodAttempt, *, others: int, left: float | None) -> float:
-    """Return the number of seconds until the next attempt to evict or delete a pod.
-
-    Args:
-        entry: the pod. Its ``attempts`` already include the current attempt.
-        answer: the result of the attempt.
-        others: number of other pods that are backing off.
-        left: seconds until the pod is deleted instead of evicted; ``None`` if it is already being deleted.
-    """
-    backoff = RETRY_BUDGET if answer.refuser == BUDGET_REFUSER else RETRY
-    seconds = max(backoff.delay(max(0, entry.attempts - 1)), others / RETRIES_PER_SECOND, answer.retry_after or 0.0)
-    return seconds if left is None else max(0.0, min(seconds, left))
 
 
 def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:

@@ -17,17 +17,16 @@ from trimtab.api.taint_manager import OBSERVE, RefusedPod, StuckNode, TaintManag
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.evictor import Evictor, Permit
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester, Way
+from trimtab.disruption.evictor.retries import RETRIES_PER_SECOND
 from trimtab.kube.api import Api
 from trimtab.tainting.deadlines import Deadline, describe_deadline
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.eviction.due_pod import (
-    RETRIES_PER_SECOND,
     DuePod,
     DuePodAttempt,
     DuePodResult,
     QueueState,
     attempt_of,
-    delay,
     deleted_after_maximum_wait,
     mark_before_deletion,
     not_due,
@@ -447,10 +446,16 @@ class EvictionAttempts:
         self.counter.take(entry, answer)
         if self.entries.get(entry.deadline.key) is not entry:
             return
-        others = max(0, self._queue.later - self.granted)
-        left = self._left(entry) if entry.evicting else None
+        wait = self._services.evictor.retry_delay(
+            entry.deadline.uid,
+            REQUESTER,
+            by_budget=answer.refuser == BUDGET_REFUSER,
+            retry_after=answer.retry_after,
+        )
+        if entry.evicting:
+            wait = max(0.0, min(wait, self._left(entry)))
         entry.queue_state = QueueState.BACKING_OFF
-        self._queue.requeue_at(entry, self._monotonic() + delay(entry, answer, others=others, left=left))
+        self._queue.requeue_at(entry, self._monotonic() + wait)
 
     def _left(self, entry: DuePod) -> float:
         """Return the seconds until the pod is deleted instead of evicted, according to its current deadlines."""

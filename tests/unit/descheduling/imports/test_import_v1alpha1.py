@@ -368,7 +368,7 @@ def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str,
         pytest.param(
             f"{{strategies: {{{DUPLICATES}}}, evictSystemCriticalPods: true}}",
             "evictSystemCriticalPods",
-            "critical pods stay protected",
+            "system-critical pods are always protected",
             id="critical pods",
         ),
         pytest.param(

@@ -605,7 +605,7 @@ def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str,
         pytest.param(
             evictor("evictSystemCriticalPods: true"),
             f"{CONFIG}[0].args.evictSystemCriticalPods",
-            "critical pods stay protected",
+            "system-critical pods are always protected",
             id="critical pods",
         ),
         pytest.param(

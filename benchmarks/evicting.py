@@ -1,0 +1,241 @@
+"""Measures evictions through the Eviction API, next to ``kubectl drain`` and to a script that does nothing else.
+
+``python benchmarks/evicting.py [--json] [--nodes N] [--pods N] [--turns N]``
+
+``evict``: the cluster has 1,000 nodes and 30,000 pods without kubelets and without budgets. Three programs evict the 72
+pods of each of 20 nodes, one program after another: a script that sends the requests over many connections,
+``kubectl drain`` with all nodes as arguments, and ``trimtab run --controllers tainting`` with the taint policy Evict
+and the chart's RBAC permissions. The pods have a grace period of 0 s, because ``kubectl drain`` waits until they no
+longer exist. Only etcd and the API server run beside the programs.
+
+The benchmark counts the granted evictions in the API server's audit log, from the first eviction (for trimtab, from
+the request for the first taint) to the response to the last one. The rates of one turn are compared, because the
+machine is not equally fast at all times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
+
+from benchmarks import command  # noqa: E402
+from benchmarks.command import Result  # noqa: E402
+from benchmarks.processes import Meter, memory_mb, settle  # noqa: E402
+from benchmarks.tainting import EACH, OWNED, TAINT, Stage, until  # noqa: E402
+from tests.fixtures.audit import AuditEvent  # noqa: E402
+from trimtab.kube.api import Api  # noqa: E402
+from trimtab.kube.resources import PODS, TAINT_MANAGERS  # noqa: E402
+from trimtab_local.components import Settings  # noqa: E402
+from trimtab_local.load import Job  # noqa: E402
+from trimtab_local.progress import PlainProgress  # noqa: E402
+from trimtab_local.scenario import Scenario, decode_scenario  # noqa: E402
+from trimtab_local.versions import APISERVER, ETCD  # noqa: E402
+
+NODES_IN_ALL: Final = 1_000
+PROGRAMS: Final = ("script", "kubectl", "trimtab")
+
+POLICY: Final = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create]
+  resources:
+  - {group: "", resources: [pods/eviction]}
+- level: Metadata
+  verbs: [patch]
+  resources:
+  - {group: "", resources: [nodes]}
+- level: None
+"""
+"""The audit policy, which is the same for all programs and logs no bodies."""
+
+EVICT: Final = {"spec": {"taints": [{"key": TAINT["key"], "policy": "Evict", "maximumWait": "30m"}]}}
+
+
+class Turn(Struct, frozen=True):
+    """The measurements of one program.
+
+    Attributes:
+        pods: the number of evicted pods.
+        seconds: the time until the last eviction was granted.
+        cpu: the CPU seconds of the program.
+        peak_mb: the peak resident memory of the program in MB; 0 if it is not measured.
+    """
+
+    pods: int
+    seconds: float
+    cpu: float
+    peak_mb: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Return the evictions per second."""
+        return self.pods / self.seconds
+
+    def row(self) -> Result:
+        """Return the measurements for the output."""
+        cpu = round(1000 * self.cpu / self.pods, 2)
+        return {"rate": round(self.rate, 1), "seconds": round(self.seconds, 2), "cpu_ms_per_eviction": cpu}
+
+
+def scenario(options: argparse.Namespace) -> Scenario:
+    """Return a scenario in which the nodes of all turns have 72 pods each, and the others have the rest of the pods."""
+    going = len(PROGRAMS) * options.nodes * options.turns
+    workload = {
+        "kind": "ReplicaSet",
+        "via": "direct",
+        "namespace": "load",
+        "replicas": OWNED,
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "podSpec": {"terminationGracePeriodSeconds": 0},
+    }
+    others = {"nodeGroups": ["node"], "heavyShare": 0.4, "heavyFactor": 3, "seed": 1}
+    owners = going * EACH // OWNED
+    rest = max(1, (options.pods - going * EACH) // OWNED)
+    return decode_scenario(
+        {
+            "nodes": [
+                {"count": going, "prefix": "going", "cpu": 8, "memory": "32Gi", "pods": 110},
+                {"count": max(1, NODES_IN_ALL - going), "cpu": 8, "memory": "32Gi", "pods": 110},
+            ],
+            "namespaces": [{"name": "load", "count": 50}],
+            "workloads": [
+                {**workload, "name": "going", "owners": owners, "placement": {"nodeGroups": ["going"]}},
+                {**workload, "name": "app", "owners": rest, "placement": others},
+            ],
+        }
+    )
+
+
+def evict(options: argparse.Namespace) -> Result:
+    """Measure the three programs by turns."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
+        stage = Stage(Path(name), options, PlainProgress(sys.stderr), scenario(options), policy=POLICY)
+        try:
+            stage.fill()
+            arguments = stage.audit.arguments
+            stage.cluster.up(Settings(components=(ETCD, APISERVER), apiserver_args=arguments, for_load=True))
+            merge = "application/merge-patch+json"
+            stage.cluster.client.request("PATCH", TAINT_MANAGERS.path("default"), EVICT, content_type=merge)
+            found: dict[str, list[Turn]] = {program: [] for program in PROGRAMS}
+            for turn in range(options.turns):
+                for program in (*PROGRAMS[turn % 3 :], *PROGRAMS[: turn % 3]):
+                    found[program].append(RUN[program](stage))
+        finally:
+            stage.cluster.down()
+    ours, script = found["trimtab"], found["script"]
+    times = [mine.rate / its.rate for mine, its in zip(ours, script, strict=True)]
+    params: Result = {"pods": ours[0].pods, "of_the_script": [round(each, 2) for each in times]}
+    params["of_the_script_median"] = round(statistics.median(times), 2)
+    params |= {program: [each.row() for each in turns] for program, turns in found.items()}
+    seconds = round(statistics.median(each.seconds for each in ours), 2)
+    return {"seconds": seconds, "peak_rss_mb": max(each.peak_mb for each in ours), "params": params}
+
+
+@contextmanager
+def granted(stage: Stage, wanted: int) -> Iterator[list[AuditEvent]]:
+    """Yield a list that has the granted evictions and the patches of nodes at the end of the block, the first first."""
+    settle(stage.pid(APISERVER))
+    tail, found = stage.audit.tail(), list[AuditEvent]()
+    yield found
+    asked = until(tail, lambda seen: len(_evictions(seen)) >= wanted, f"{wanted} pods to be evicted")
+    found += sorted(asked, key=lambda each: each.stage_timestamp)
+
+
+def _evictions(asked: Sequence[AuditEvent]) -> list[AuditEvent]:
+    return [each for each in asked if each.what == "pods/eviction" and each.granted]
+
+
+def _seconds(asked: Sequence[AuditEvent]) -> float:
+    """Return the time from the first request to the response to the last granted eviction."""
+    began = min(each.request_received_timestamp for each in asked)
+    return (_evictions(asked)[-1].stage_timestamp - began).total_seconds()
+
+
+def by_script(stage: Stage) -> Turn:
+    """Send the evictions of known pods concurrently, and do nothing else."""
+    nodes = stage.nodes(stage.options.nodes)
+    listed = stage.cluster.client.request("GET", PODS.path())["items"]
+    pods = [each["metadata"] for each in listed if each["spec"].get("nodeName") in nodes]
+    before = os.times()
+    with granted(stage, len(pods)) as found:
+        before = os.times()
+        stage.send([_eviction(pod["namespace"], pod["name"], pod["uid"]) for pod in pods], "evictions")
+        after = os.times()
+    used = after.user + after.system - before.user - before.system
+    return Turn(len(pods), _seconds(_evictions(found)), used)
+
+
+def _eviction(namespace: str, name: str, uid: str) -> Job:
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+
+    async def job(api: Api) -> int:
+        await api.request("POST", PODS.path(name, namespace=namespace, subresource="eviction"), body=body, timeout=60.0)
+        return 1
+
+    return job
+
+
+def by_kubectl(stage: Stage) -> Turn:
+    """Drain the nodes with one ``kubectl drain``."""
+    nodes = stage.nodes(stage.options.nodes)
+    wanted = stage.pods_on(nodes)
+    kubectl = ["kubectl", "--kubeconfig", str(stage.cluster.kubeconfig), "drain", *nodes]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with granted(stage, wanted) as found:
+        subprocess.run([*kubectl, "--ignore-daemonsets", "--force"], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Turn(wanted, _seconds(_evictions(found)), used)
+
+
+def by_trimtab(stage: Stage) -> Turn:
+    """Taint the nodes, so that the taint manager evicts their pods."""
+    nodes = stage.nodes(stage.options.nodes)
+    wanted = stage.pods_on(nodes)
+    with stage.operator() as pid:
+        settle(pid, stage.pid(APISERVER))
+        with granted(stage, wanted) as found:
+            meter = Meter((pid,))
+            stage.taint(nodes)
+        used, peak = meter.read()[0], memory_mb(pid, "VmHWM")
+    return Turn(wanted, _seconds(found), used, peak)
+
+
+RUN: Final[dict[str, Callable[[Stage], Turn]]] = {"script": by_script, "kubectl": by_kubectl, "trimtab": by_trimtab}
+
+BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], Result]]] = {"evict": evict}
+
+
+def main() -> None:
+    """Run the benchmark and print the results."""
+    parser = command.parser(__doc__, BENCHMARKS)
+    parser.add_argument("--nodes", type=int, default=20, metavar="N", help="evicted in a turn (default: %(default)s)")
+    parser.add_argument("--pods", type=int, default=30_000, metavar="N", help="in the cluster (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="of each program (default: %(default)s)")
+    command.measure(parser, BENCHMARKS)
+
+
+if __name__ == "__main__":
+    main()

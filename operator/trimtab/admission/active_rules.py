@@ -116,4 +116,4 @@ class ActiveRules(Generic[C]):
             log.error("PlacementAdmission default is invalid: %s; %s", self.problem, force)
             return
         self.applied, self.rules, self.problem = new, rules, ""
-        log.info("Applying PlacementAdmission default, generation %d", new.generation)
+        log.info("Applying generation %d of PlacementAdmission default", new.generation)

@@ -373,7 +373,9 @@ class ServedCertificate:
             if serves and registered and issuer is not None and trust.seconds(issuer) < required:
                 return False
             self._serve(found.certificate, found.key)
-            log.info("Serving a certificate that expires on %s", dt.datetime.fromtimestamp(expires(found), dt.UTC))
+            log.info(
+                "Using a serving certificate that expires on %s", dt.datetime.fromtimestamp(expires(found), dt.UTC)
+            )
         self.current = found
         return True
 

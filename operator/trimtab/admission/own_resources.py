@@ -525,7 +525,9 @@ class OwnResourceReviewer:
         try:
             found = await verbs.list_objects(self._api, resource, timeout=READ_TIMEOUT)
         except (NotFound, Forbidden) as error:
-            log.debug("Failed to list %s; handling the admission request without them: %s", resource.plural, error)
+            log.debug(
+                "Failed to list %s; processing the admission request without these objects: %s", resource.plural, error
+            )
             return None
         return [{**each, "kind": resource.kind, "apiVersion": resource.api_version} for each in found.items]
 

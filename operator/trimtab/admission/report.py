@@ -216,7 +216,7 @@ class AdmissionReporter(Loop):
         try:
             await self._write(leaving=True)
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to write the status of PlacementAdmission default during the shutdown: %s", error)
+            log.warning("Failed to write the status of PlacementAdmission default during shutdown: %s", error)
 
     # ── The loop ────────────────────────────────────────────────────────────────────────────────────────────────────
 

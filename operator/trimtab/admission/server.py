@@ -261,7 +261,7 @@ class AdmissionServer:
         try:
             self._report(outcome)
         except Exception:
-            log.exception("Failed to record the metrics and event of an admission request")
+            log.exception("Failed to record metrics and an event for an admission request")
 
 
 _ALLOWED: Final = "allowed"
@@ -337,5 +337,5 @@ def _warnings(messages: Iterable[str]) -> tuple[str, ...]:
 
 def _failure(path: str, error: Exception) -> bytes:
     message = truncate(str(error), MAX_MESSAGE)
-    log.warning("Failed to handle an admission request at path %s: %s", path, message)
+    log.warning("Failed to process an admission request at path %s: %s", path, message)
     return message.encode()

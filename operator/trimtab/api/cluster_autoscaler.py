@@ -76,8 +76,8 @@ class GPULimit(Spec, frozen=True):
         str,
         Meta(min_length=1, max_length=317),
         doc(
-            "GPU type: a resource name, for example nvidia.com/gpu or amd.com/gpu, or a value of the node label "
-            "cluster-api/accelerator."
+            "Type of the GPUs. The type is either a resource name such as nvidia.com/gpu or a value of the "
+            "cluster-api/accelerator node label."
         ),
     ]
     min: Annotated[
@@ -105,18 +105,18 @@ class ResourceLimits(Spec, frozen=True):
     max_nodes_total: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes in the cluster, including control plane nodes. 0 means unlimited. For every node "
-            "group to be able to reach its maximum size, this value must be at least the number of nodes outside of "
-            "node groups plus the sum of the maximum sizes of all node groups."
+            "Maximum number of nodes in the cluster, including control plane nodes. 0 means unlimited. To let every "
+            "node group reach its maximum size, set this value to at least the sum of all maximum sizes plus the "
+            "number of nodes outside of node groups."
         ),
     ] = None
     max_nodes_per_namespace: Annotated[
         NaturalInt | None,
         doc(
-            "Maximum number of nodes in node groups that the pods of one namespace may use. 0 means unlimited. No node "
-            "is added for pods of a namespace that would then exceed the limit. A node that several namespaces share "
-            "counts toward each of them in proportion to the requests of their pods. DaemonSet pods and static pods "
-            f"are ignored. {OURS}"
+            "Maximum number of nodes in node groups that the pods of one namespace may use. 0 means unlimited. The "
+            "autoscaler does not add a node for pods whose namespace would then exceed the limit. A node that runs "
+            "pods of several namespaces counts toward each namespace in proportion to the requests of its pods. "
+            f"DaemonSet pods and static pods are ignored. {OURS}"
         ),
     ] = None
     cores: Annotated[
@@ -133,7 +133,7 @@ class ResourceLimits(Spec, frozen=True):
     gpus: Annotated[
         tuple[GPULimit, ...],
         bounded(
-            "Minimum and maximum total number of GPUs in the cluster, with one entry for each GPU type.",
+            "Minimum and maximum total number of GPUs in the cluster. The list has one entry for each GPU type.",
             limit=16,
             **list_map("type"),
         ),
@@ -197,8 +197,9 @@ class ScaleDown(Spec, frozen=True):
         Threshold,
         doc(
             'Maximum utilization at which a node is considered for removal, as a decimal string, for example "0.5". '
-            "Utilization is the sum of the requests of the node's pods divided by the node's allocatable amount, for "
-            "cpu or memory, whichever is higher. For nodes with GPUs, gpuUtilizationThreshold applies instead.",
+            "For cpu and memory, the requests of all pods on the node are added up and divided by the node's "
+            "allocatable amount. The utilization is the higher of the two results. For nodes with GPUs, "
+            "gpuUtilizationThreshold applies instead.",
             THRESHOLD_RULE,
         ),
     ] = "0.5"
@@ -223,28 +224,29 @@ class ScaleDown(Spec, frozen=True):
     max_hold: Annotated[
         GoDuration | None,
         go_duration_doc(
-            "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict (false or "
-            "on-completion) can block the removal of a node. The time starts when an annotation or a "
-            "PodDisruptionBudget first blocks the removal. Changing the annotation or replacing the pod does not reset "
-            "it. PodDisruptionBudgets are never ignored. If unset, annotations can block removals indefinitely. "
-            f"{OURS}",
+            "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict, with the value "
+            "false or on-completion, can block the removal of a node. The time starts when an annotation or a "
+            "PodDisruptionBudget first blocks the removal. The time does not restart if the annotation changes or the "
+            "pod is replaced. PodDisruptionBudgets are never ignored. If unset, annotations can block removals "
+            f"indefinitely. {OURS}",
         ),
     ] = None
     replace: Annotated[
         OnOff,
         doc(
-            "Whether to consolidate nodes, that is, to replace them with cheaper nodes from other node groups. The new "
-            "nodes are added before the old nodes are drained. Healthy pods are evicted regardless of the utilization "
-            "of their node. The hourly price of a node is in the annotation trimtab.dev/price of its node group, in "
-            f"the same currency for all node groups. Node groups without this annotation are ignored. {OURS}"
+            "Whether to consolidate nodes, that is, to replace nodes with cheaper nodes from other node groups. The "
+            "new nodes are added before the old nodes are drained. Consolidation can evict healthy pods, regardless of "
+            "the utilization of their node. The trimtab.dev/price annotation of a node group specifies the hourly "
+            "price of one node, in the same currency for all node groups. Node groups without this annotation are "
+            f"ignored. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
         Threshold,
         doc(
-            "Minimum saving that is required to replace nodes, as a fraction of the total price of the old nodes. The "
-            'value is a decimal string: with "0.15", the new nodes must cost at least 15% less than the old nodes. '
-            f"{OURS}",
+            "Minimum saving for which nodes are replaced, as a fraction of the total price of the old nodes. The value "
+            'is a decimal string. For example, "0.15" means that the new nodes must cost at least 15% less than the '
+            f"old nodes. {OURS}",
             THRESHOLD_RULE,
         ),
     ] = "0.15"
@@ -309,8 +311,8 @@ class ScaleUp(Spec, frozen=True):
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         bounded(
             "Names of schedulers whose pending pods can trigger a scale-up immediately. Pods of other schedulers "
-            "trigger a scale-up only after their scheduler has reported them as unschedulable in the condition "
-            f"PodScheduled. Equivalent to --bypassed-scheduler-names of cluster-autoscaler. {OURS}",
+            "trigger a scale-up only after their scheduler has reported them as unschedulable in the PodScheduled "
+            f"condition. Equivalent to the --bypassed-scheduler-names flag of cluster-autoscaler. {OURS}",
             limit=16,
             **SET,
         ),
@@ -319,19 +321,20 @@ class ScaleUp(Spec, frozen=True):
     force_daemon_sets: Annotated[
         bool,
         doc(
-            "Whether to reserve capacity on new nodes for every DaemonSet that matches the node group, even if its "
-            "pods do not run on existing nodes of the group or would not fit. Equivalent to --force-ds of "
-            "cluster-autoscaler. If true, any user who can create DaemonSets can prevent scale-ups for other pods. "
-            f"{OURS}"
+            "Whether to reserve capacity on new nodes for every DaemonSet that matches the node group, even if the "
+            "DaemonSet's pods do not run on existing nodes of the group or would not fit. Equivalent to the --force-ds "
+            "flag of cluster-autoscaler. If true, any user who can create DaemonSets can prevent scale-ups for other "
+            f"pods. {OURS}"
         ),
     ] = False
     default_architecture: Annotated[
         Architecture | None,
         doc(
-            "CPU architecture (label kubernetes.io/arch) to assume for new nodes of a node group if neither its object "
-            "nor an earlier node specifies one. If unset, the architecture that all nodes have is assumed or, if they "
-            "differ, the one that all control plane nodes have. If those differ too, no architecture is assumed. "
-            f"Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. {OURS}"
+            "CPU architecture (label kubernetes.io/arch) of new nodes if neither the object of the node group nor an "
+            "earlier node specifies an architecture. If unset, the common architecture of all nodes is used. If the "
+            "nodes have different architectures, the common architecture of all control plane nodes is used. If the "
+            "control plane nodes also have different architectures, the architecture is unknown. Equivalent to the "
+            f"environment variable CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. {OURS}"
         ),
     ] = None
 
@@ -354,8 +357,8 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
         doc(
             "Name of the cluster whose node groups are scaled. The name is compared with spec.clusterName of Cluster "
             "API objects and, if present, with the label machine.openshift.io/cluster-api-cluster of Machine API "
-            "objects. If empty, the node groups of an API are scaled only if all objects of that API belong to the "
-            "same cluster."
+            "objects. If empty, the autoscaler scales the node groups of an API only if all objects of that API belong "
+            "to the same cluster."
         ),
     ] = ""
     namespaces: Annotated[
@@ -377,16 +380,16 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Whether the autoscaler changes the cluster. Act: nodes are added and removed. Simulate: dry run. Changes "
-            "are planned and reported, but not made. Defaults to Act, so that nodes can be added and removed as soon "
-            f"as the ClusterAutoscaler is created. {OURS}"
+            "Whether the autoscaler changes the cluster. Act adds and removes nodes. Simulate is a dry run: the "
+            "autoscaler plans and reports changes but does not make them. Defaults to Act, so that the autoscaler "
+            f"starts to add and remove nodes when the ClusterAutoscaler is created. {OURS}"
         ),
     ] = "Act"
     resource_limits: Annotated[
         ResourceLimits,
         doc(
-            "Limits for the total number of nodes, CPU cores, memory and GPUs in the cluster. Limits only prevent "
-            "nodes from being added or removed. Limits never trigger a scale-up or scale-down."
+            "Limits for the total number of nodes, CPU cores, memory and GPUs in the cluster. The limits can prevent "
+            "nodes from being added or removed, but never trigger a scale-up or scale-down."
         ),
     ] = ResourceLimits()
     scale_down: Annotated[
@@ -401,15 +404,15 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     max_pod_grace_period: Annotated[
         NaturalInt,
         doc(
-            "Maximum termination grace period, in seconds, of pods that are evicted because their node is removed. If "
-            "the terminationGracePeriodSeconds of a pod is longer, this value is used instead."
+            "Maximum termination grace period, in seconds, of pods that are evicted from a node before its removal. If "
+            "the terminationGracePeriodSeconds of a pod is longer, this maximum applies instead."
         ),
     ] = 600
     max_node_provision_time: Annotated[
         GoDuration,
         go_duration_doc(
-            "Maximum time for a requested node to register. After that time, the scale-up counts as failed, the node "
-            "group is in backoff, and the pending pods are considered for scale-up again.",
+            "Maximum time that a requested node may take to register. If the time is exceeded, the scale-up counts as "
+            "failed, the node group enters backoff, and the pending pods can trigger another scale-up.",
         ),
     ] = "15m"
     pod_priority_threshold: Annotated[
@@ -446,12 +449,14 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     expanders: Annotated[
         tuple[Expander, ...],
         bounded(
-            "Expanders, in order of precedence, that choose the node group to scale up if the pending pods fit on new "
-            "nodes of several groups. LeastWaste: least unused cpu and memory. Priority: highest priority in the "
-            "ConfigMap cluster-autoscaler-priority-expander. Random: a random group. MostPods: most pending pods that "
-            "fit. LeastNodes: fewest new nodes. Price: lowest price per requested CPU core, where 8 GiB of requested "
-            "memory count as one core. Node groups without the annotation trimtab.dev/price are chosen only if none "
-            "has it. Grpc: the choice of the server in the operator's flag --expander-grpc-address. MostPods, "
+            "Expanders that choose the node group to scale up if the pending pods fit on new nodes of several groups. "
+            "The first expander in the list takes precedence. LeastWaste chooses the group with the least unused cpu "
+            "and memory. Priority chooses the group with the highest priority in the "
+            "cluster-autoscaler-priority-expander ConfigMap. Random chooses a random group. MostPods chooses the group "
+            "on whose new nodes the most pending pods fit. LeastNodes chooses the group that requires the fewest new "
+            "nodes. Price chooses the group with the lowest price per requested CPU core, where 8 GiB of requested "
+            "memory count as one core. Price chooses groups without the trimtab.dev/price annotation only if no group "
+            "has this annotation. Grpc asks the server in the operator's --expander-grpc-address flag. MostPods, "
             "LeastNodes, Price and Grpc exist only in trimtab. Defaults to LeastWaste.",
             limit=7,
             **SET,
@@ -477,8 +482,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     log_verbosity: Annotated[
         NaturalInt | None,
         doc(
-            "Log verbosity. Accepted for compatibility with OpenShift's ClusterAutoscaler and ignored. The log level "
-            "of trimtab is configured on the operator."
+            "Has no effect. The field is accepted for compatibility with OpenShift's ClusterAutoscaler. To set the log "
+            "level, configure the operator."
         ),
     ] = None
 
@@ -496,10 +501,10 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
 class ClusterAutoscaler(Spec, frozen=True):
     """Configures the cluster autoscaler, which adds nodes for unschedulable pods and removes unneeded nodes.
 
-    There is one ClusterAutoscaler per cluster, named default. It scales node groups within their minimum and maximum
-    sizes, which MachineAutoscalers can set.
+    A cluster can have only one ClusterAutoscaler, which must be named default. The autoscaler keeps the size of each
+    node group between a minimum and a maximum, which a MachineAutoscaler can set.
 
-    To end the backoff of all node groups after failed scale-ups, set the annotation trimtab.dev/try-again to a new
+    To end the backoff of all node groups after failed scale-ups, set the trimtab.dev/try-again annotation to a new
     value.
     """
 

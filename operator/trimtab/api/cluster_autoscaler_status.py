@@ -46,15 +46,15 @@ class LastError(Status, frozen=True):
 Doubt = Annotated[
     bool,
     doc(
-        "Whether the outcome of the request is unknown because no response was received. The autoscaler then "
+        "Whether the outcome of the request is unknown because no response was received. If true, the autoscaler "
         "determines the outcome from the target size of the node group."
     ),
 ]
 Adopted = Annotated[
     bool,
     doc(
-        "Whether the scale-up was not initiated by the autoscaler, because another client increased the target size or "
-        "the node group is replacing a deleted machine."
+        "Whether the autoscaler did not initiate the scale-up. In that case, either another client increased the "
+        "target size or the node group is replacing a deleted machine."
     ),
 ]
 
@@ -67,13 +67,13 @@ class Increase(Status, frozen=True):
     since: Annotated[
         datetime,
         doc(
-            "Time at which the nodes were requested. If another client requested them, the time at which the "
-            "autoscaler observed the increase."
+            "Time at which the nodes were requested. If another client requested the nodes, this is the time at which "
+            "the autoscaler observed the increased target size."
         ),
     ]
     deadline: Annotated[
         datetime,
-        doc("Time by which the nodes must register. If they do not, the scale-up counts as failed."),
+        doc("Time by which the requested nodes must register. Otherwise, the scale-up counts as failed."),
     ]
     doubt: Doubt = False
     adopted: Adopted = False
@@ -87,15 +87,15 @@ class OpenScaleUp(Status, frozen=True):
     since: Annotated[
         datetime,
         doc(
-            "Time at which the scale-up started, which is when its first node was requested. If another client "
-            "requested the nodes, the time at which the autoscaler observed the increase."
+            "Time at which the first node of the scale-up was requested. If another client requested the node, this is "
+            "the time at which the autoscaler observed the increased target size."
         ),
     ]
     deadline: Annotated[
         datetime,
         doc(
-            "Time by which the nodes must register. If they do not, the scale-up counts as failed. If the nodes were "
-            "requested in several steps, this is the earliest deadline in increases."
+            "Time by which the requested nodes must register. Otherwise, the scale-up counts as failed. If the "
+            "scale-up consists of several requests, this is the earliest deadline in increases."
         ),
     ]
     doubt: Doubt = False
@@ -103,8 +103,8 @@ class OpenScaleUp(Status, frozen=True):
     increases: Annotated[
         tuple[Increase, ...],
         bounded(
-            "Requests of this scale-up, oldest first, if the nodes were requested in several steps. Each request has "
-            "its own deadline. Empty if there was only one request.",
+            "Requests that belong to this scale-up, oldest first. Each request has its own deadline. Empty if there "
+            "was only one request.",
             limit=MAX_INCREASES,
             **ATOMIC,
         ),
@@ -118,15 +118,16 @@ class NodeGroupStatus(Status, frozen=True):
         GroupId,
         doc(
             "Identifier of the node group in the form Kind/namespace/name, for example "
-            "MachineSet/openshift-machine-api/workers-a. For a group that exists only at an external provider, the "
+            "MachineSet/openshift-machine-api/workers-a. If the node group exists only at an external provider, the "
             "form is provider/name."
         ),
     ]
     min_size: Annotated[
-        NaturalInt, doc("Minimum size of the node group. Scale-down does not reduce the group below it.")
+        NaturalInt,
+        doc("Minimum size of the node group. Scale-down does not make the node group smaller than this size."),
     ] = 0
     max_size: Annotated[
-        NaturalInt, doc("Maximum size of the node group. Scale-up does not increase the group above it.")
+        NaturalInt, doc("Maximum size of the node group. Scale-up does not make the node group larger than this size.")
     ] = 0
     target: Annotated[
         NaturalInt, doc("Target size of the node group, which is the requested number of nodes (spec.replicas).")
@@ -154,7 +155,10 @@ class NodeGroupStatus(Status, frozen=True):
     ] = ""
     paused: Annotated[
         ShortText,
-        doc("Human-readable message that explains why scaling of the node group is paused. Empty if it is not paused."),
+        doc(
+            "Human-readable message that explains why scaling of the node group is paused. Empty if scaling is not "
+            "paused."
+        ),
     ] = ""
     backoff_until: Annotated[
         datetime | None,
@@ -190,14 +194,14 @@ class NodeGroupStatus(Status, frozen=True):
         NaturalInt,
         doc(
             "Number of requested nodes that did not register by their deadline. The autoscaler no longer waits for "
-            "them."
+            "these nodes."
         ),
     ] = 0
     troubled: Annotated[
         tuple[ObjectName, ...],
         bounded(
-            "Names of machines that failed or whose nodes did not become ready in time. Each of these machines has "
-            "already been counted as a failure and is not counted again.",
+            "Names of machines that failed or whose nodes did not become ready in time. The list prevents the "
+            "autoscaler from counting the same failure twice.",
             limit=MAX_TROUBLED,
             **ATOMIC,
         ),
@@ -205,8 +209,8 @@ class NodeGroupStatus(Status, frozen=True):
     unhealthy: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the node group is too unhealthy to be scaled, for example "
-            "because too many of its nodes are not ready. Empty if the node group is healthy."
+            "Human-readable message that explains why the node group is too unhealthy to scale. For example, too many "
+            "of its nodes are not ready. Empty if the node group is healthy."
         ),
     ] = ""
     scale_up: Annotated[
@@ -216,7 +220,7 @@ class NodeGroupStatus(Status, frozen=True):
 
 
 class KeptNode(Status, frozen=True):
-    """A node that is not removed, and the reason."""
+    """A node that the autoscaler does not remove, and the reason."""
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why the node is not removed.")]
@@ -228,8 +232,8 @@ class KeptNode(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the node is not removed, including the observed values and the "
-            "limits they were compared with."
+            "Human-readable message that explains why the node is not removed and contains the observed values and the "
+            "limits."
         ),
     ] = ""
     blocking_pod: Annotated[
@@ -267,11 +271,12 @@ class RemovingNode(Status, frozen=True):
     phase: Annotated[
         str,
         bounded(
-            "Phase of the removal. Tainting: the operator taints the node. Waiting: schedulers observe the taint. "
-            "Evicting, EvictingDaemonSets: pods are evicted. Delayed: an annotation of the node delays the removal. "
-            "Drained: other nodes of the node group are still being drained. Marked: the machine is marked for "
-            "deletion. Removing: the size of the node group is reduced. Verifying: the operator checks which machine "
-            "is deleted. Returning: the node is kept, and its taint is removed.",
+            "Phase of the removal. In Tainting, the operator taints the node. In Waiting, the operator waits until "
+            "schedulers observe the taint. In Evicting and EvictingDaemonSets, the operator evicts pods. In Delayed, "
+            "an annotation of the node delays the removal. In Drained, other nodes of the node group are still being "
+            "drained. In Marked, the machine is marked for deletion. In Removing, the operator reduces the size of the "
+            "node group. In Verifying, the operator checks which machine is deleted. In Returning, the operator keeps "
+            "the node and removes its taint.",
             limit=128,
         ),
     ] = ""
@@ -316,13 +321,13 @@ class Replacement(Status, frozen=True):
     ]
     since: Annotated[datetime, doc("Time at which the new nodes were requested.")]
     deadline: Annotated[
-        datetime, doc("Time by which the old nodes must be removed. If they are not, the consolidation is aborted.")
+        datetime, doc("Time by which the old nodes must be removed. Otherwise, the consolidation is aborted.")
     ]
     given_up: Annotated[
         datetime | None,
         doc(
-            "Time at which the consolidation was aborted. Unset while it is in progress. No other consolidation "
-            "starts within one hour after this time."
+            "Time at which the consolidation was aborted. Unset while the consolidation is in progress. The autoscaler "
+            "starts no other consolidation within one hour after this time."
         ),
     ] = None
     message: Annotated[
@@ -332,10 +337,10 @@ class Replacement(Status, frozen=True):
 
 
 class ReasonCount(Status, frozen=True):
-    """Number of nodes that are not removed for a given reason."""
+    """A reason why nodes are not removed, and the number of these nodes."""
 
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why the nodes are not removed.")]
-    count: Annotated[NaturalInt, doc("Number of nodes that are not removed for this reason.")]
+    count: Annotated[NaturalInt, doc("Number of nodes to which this reason applies.")]
 
 
 class PendingPods(Status, frozen=True):
@@ -348,8 +353,8 @@ class PendingPods(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why no nodes are added for the pods. For unschedulable pods, it "
-            "explains why no node group can be scaled up."
+            "Human-readable message that explains why no nodes are added for the pods. For unschedulable pods, the "
+            "message explains why no node group can be scaled up."
         ),
     ] = ""
 
@@ -375,9 +380,9 @@ class LastIteration(Status, frozen=True):
     pending_pods: Annotated[
         NaturalInt,
         doc(
-            "Number of pending pods, including pods for which nodes are being added and pods that fit on "
-            "existing or upcoming nodes. Pods that are terminating, have scheduling gates, or were not yet "
-            "reported as unschedulable by their scheduler are not counted."
+            "Number of pending pods, including pods for which nodes are being added and pods that fit on existing or "
+            "upcoming nodes. Pods are not counted if they are terminating, have scheduling gates, or have not yet been "
+            "reported as unschedulable by their scheduler."
         ),
     ] = 0
     unneeded_nodes: Annotated[NaturalInt, doc("Number of unneeded nodes.")] = 0
@@ -392,19 +397,19 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the autoscaler. Ready: the spec is valid, the last iteration completed, and at "
-            "least one node group can be scaled up if there are any. Progressing: nodes are being added or removed. "
-            "Degraded: a problem prevents part of the spec from being fulfilled. Conflicting: settings of a "
-            "DeschedulerPolicy and of scaleDown work against each other. Contended: a second trimtab installation "
-            "manages the same objects. PermissionsMissing: the service account lacks permissions that the autoscaler "
-            "needs."
+            "Current conditions of the autoscaler. Ready is True if the spec is valid, the last iteration completed, "
+            "and (if node groups exist) at least one node group can be scaled up. Progressing is True while nodes are "
+            "being added or removed. Degraded is True if a problem prevents the operator from fulfilling part of the "
+            "spec. Conflicting is True if the settings of a DeschedulerPolicy conflict with scaleDown. Contended is "
+            "True if a second trimtab installation manages the same objects. PermissionsMissing is True if trimtab's "
+            "service account lacks permissions that the autoscaler needs."
         ),
     ] = ()
     try_again: Annotated[
         ObjectName,
         doc(
-            "Last processed value of the annotation trimtab.dev/try-again. Setting the annotation to a new value ends "
-            "the backoff of all node groups."
+            "Most recently processed value of the trimtab.dev/try-again annotation. A new value ends the backoff of "
+            "all node groups."
         ),
     ] = ""
     last_iteration: Annotated[
@@ -436,7 +441,7 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         tuple[NodeGroupStatus, ...], bounded("Status of each node group, sorted by id.", limit=MAX_GROUPS, **ATOMIC)
     ] = ()
     node_groups_omitted: Annotated[
-        NaturalInt, doc("Number of node groups that are not listed in status.nodeGroups, whose length is limited.")
+        NaturalInt, doc("Number of node groups that are omitted from status.nodeGroups because its length is limited.")
     ] = 0
     unneeded: Annotated[
         tuple[UnneededNode, ...],
@@ -450,8 +455,8 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     unneeded_omitted: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes that are not listed in status.unneeded, whose length is limited. The annotation "
-            "trimtab.dev/unneeded-since of these nodes contains the time at which they became unneeded."
+            "Number of unneeded nodes that are omitted from status.unneeded because its length is limited. The "
+            "trimtab.dev/unneeded-since annotation of these nodes contains the time at which the node became unneeded."
         ),
     ] = 0
     held: Annotated[
@@ -468,14 +473,14 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         bounded("Nodes that are being removed, sorted by name.", limit=MAX_REMOVING, **ATOMIC),
     ] = ()
     removing_omitted: Annotated[
-        NaturalInt, doc("Number of nodes that are not listed in status.removing, whose length is limited.")
+        NaturalInt, doc("Number of nodes that are omitted from status.removing because its length is limited.")
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     replacements: Annotated[
         tuple[Replacement, ...],
         bounded(
-            "Consolidations in progress, which replace nodes with cheaper nodes (see spec.scaleDown.replace). Aborted "
-            "consolidations are listed for one hour.",
+            "Consolidations in progress, and consolidations that were aborted within the last hour. A consolidation "
+            "replaces nodes with cheaper nodes (see spec.scaleDown.replace).",
             limit=MAX_REPLACEMENTS,
             **ATOMIC,
         ),
@@ -490,7 +495,7 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         ),
     ] = ()
     kept_omitted: Annotated[
-        NaturalInt, doc("Number of nodes that are not listed in status.kept, whose length is limited.")
+        NaturalInt, doc("Number of nodes that are omitted from status.kept because its length is limited.")
     ] = 0
     kept_reasons: Annotated[
         tuple[ReasonCount, ...],
@@ -499,13 +504,14 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     pending: Annotated[
         tuple[PendingPods, ...],
         bounded(
-            "Pending pods for which the last iteration added no nodes, grouped by namespace, reason and message. Pods "
-            "that fit on existing or upcoming nodes, and pods that lastIteration.pendingPods does not count, are also "
-            "listed. Pods that no scale-up can make schedulable are listed first, followed by the largest groups.",
+            "Groups of pending pods for which the last iteration added no nodes. Pods are grouped by namespace, reason "
+            "and message. The list includes pods that fit on existing or upcoming nodes, and pods that "
+            "lastIteration.pendingPods does not count. The list starts with pods that no scale-up can make "
+            "schedulable, followed by the largest other groups.",
             limit=MAX_PENDING,
             **ATOMIC,
         ),
     ] = ()
     pending_omitted: Annotated[
-        NaturalInt, doc("Number of pods that are not listed in status.pending, whose length is limited.")
+        NaturalInt, doc("Number of pods that are omitted from status.pending because its length is limited.")
     ] = 0

@@ -39,8 +39,9 @@ def strategies_schema() -> Schema:
 _HIGH_NODE_UTILIZATION: Final = {
     f"HighNodeUtilization.params.nodeResourceUtilizationThresholds.{name}": text
     for name, text in {
-        "targetThresholds": "Only for LowNodeUtilization; not allowed for HighNodeUtilization.",
-        "useDeviationThresholds": "Only for LowNodeUtilization; must not be true for HighNodeUtilization.",
+        "targetThresholds": "HighNodeUtilization does not support this field. Policies that set it are rejected.",
+        "useDeviationThresholds": "HighNodeUtilization does not support this field. Policies that set it to true are "
+        "rejected.",
     }.items()
 }
 """Descriptions of the fields of LowNodeUtilization's thresholds that HighNodeUtilization rejects."""
@@ -167,11 +168,11 @@ def _state(kind: str) -> Column:
 
 
 def _degraded() -> Column:
-    return _condition_column("Degraded", "Whether a problem prevents part of the spec from being fulfilled.")
+    return _condition_column("Degraded", "Whether a problem prevents the operator from fulfilling part of the spec.")
 
 
 def _permissions() -> Column:
-    description = "Whether trimtab's service account lacks permissions that are necessary for the object."
+    description = "Whether trimtab's service account lacks permissions that this object requires."
     return Column(
         "PermissionsMissing",
         '.status.conditions[?(@.type=="PermissionsMissing")].status',
@@ -282,7 +283,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("dp",),
         type=DeschedulerPolicy,
         columns=(
-            Column("Mode", ".spec.mode", description="Simulate, Approve or Act."),
+            Column("Mode", ".spec.mode", description="Mode of the policy: Simulate, Approve or Act."),
             _state("DeschedulerPolicy"),
             Column(
                 "Planned",
@@ -310,7 +311,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             _permissions(),
             _condition_column(
                 "Conflicting",
-                "Whether settings of a DeschedulerPolicy and of the ClusterAutoscaler work against each other.",
+                "Whether the settings of a DeschedulerPolicy conflict with those of the ClusterAutoscaler.",
             ),
             _age("Time since the policy was created."),
         ),
@@ -323,11 +324,18 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=DeschedulingRun,
         columns=(
             Column("Policy", ".spec.plan.policy", description="Name of the DeschedulerPolicy that the run belongs to."),
-            Column("Mode", ".spec.plan.mode", description="Simulate, Approve or Act."),
+            Column(
+                "Mode",
+                ".spec.plan.mode",
+                description="Mode of the policy when it made the plan: Simulate, Approve or Act.",
+            ),
             Column(
                 "Phase",
                 ".status.phase",
-                description="Simulated, Pending (waiting for approval), Acting, Completed, Expired or Interrupted.",
+                description=(
+                    "Phase of the run: Simulated, Pending (waiting for approval), Acting, Completed, Expired "
+                    "or Interrupted."
+                ),
             ),
             Column("Actions", ".spec.plan.planned", type="integer", description="Number of planned evictions."),
             Column(
@@ -340,7 +348,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Kept",
                 ".spec.plan.kept",
                 type="integer",
-                description="Number of pods and nodes that were considered, but for which no eviction was planned.",
+                description="Number of pods and nodes that strategies considered without planning an eviction.",
             ),
             _age("Time since the run was created."),
         ),
@@ -389,8 +397,8 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             ),
             _condition_column(
                 "Ready",
-                "Whether the spec is valid, the last iteration completed, and at least one node group can be scaled up "
-                "if there are any.",
+                "Whether the spec is valid, the last iteration completed, and (if node groups exist) at least one node "
+                "group can be scaled up.",
             ),
             _degraded(),
             Column(
@@ -403,7 +411,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             _permissions(),
             _condition_column(
                 "Conflicting",
-                "Whether settings of a DeschedulerPolicy and of the ClusterAutoscaler work against each other.",
+                "Whether the settings of a DeschedulerPolicy conflict with those of the ClusterAutoscaler.",
             ),
             _age(),
         ),
@@ -444,7 +452,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("tm",),
         type=TaintManager,
         columns=(
-            Column("Mode", ".spec.mode", description="Observe, EvictPods or TaintAndEvict."),
+            Column("Mode", ".spec.mode", description="Mode of the taint manager: Observe, EvictPods or TaintAndEvict."),
             _state("TaintManager"),
             Column(
                 "Tainted",
@@ -456,15 +464,20 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Deadlines",
                 ".status.counts.podsWithDeadline",
                 type="integer",
-                description="Number of pods that tolerate a NoExecute taint of their node only for a limited time or "
-                "not at all.",
+                description=(
+                    "Number of pods that do not tolerate a NoExecute taint of their node, or tolerate it only "
+                    "for a limited time."
+                ),
             ),
             Column(
                 "Next",
                 ".status.nextDeadlines[0].due",
-                description="Earliest time at which a pod's toleration of a NoExecute taint ends or has ended.",
+                description=(
+                    "Earliest deadline of a pod, which may be in the past. The deadline is the time at which "
+                    "the pod's tolerationSeconds for a NoExecute taint elapse."
+                ),
             ),
-            _condition_column("Ready", "Whether the spec is valid, and nodes and pods are watched."),
+            _condition_column("Ready", "Whether the spec is valid and the operator watches nodes and pods."),
             _degraded(),
             _permissions(),
             _age(),
@@ -514,20 +527,21 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("pa",),
         type=PlacementAdmission,
         columns=(
-            Column("Mode", ".spec.mode", description="Enforce or Warn."),
+            Column("Mode", ".spec.mode", description="Mode of the rules: Enforce or Warn."),
             _state("PlacementAdmission"),
             Column(
                 "Mutated",
                 ".status.mutated",
                 type="integer",
-                description="Number of requests that the rules have changed or, outside mode Enforce, would have "
-                "changed.",
+                description="Number of requests that the rules have changed, or would have changed in Enforce mode.",
             ),
             Column(
                 "Refused",
                 ".status.refused",
                 type="integer",
-                description="Number of requests that the rules have refused, which happens only in mode Enforce.",
+                description=(
+                    "Number of requests that the rules have rejected. Rules reject requests only in Enforce mode."
+                ),
             ),
             _condition_column("Ready", "Whether the rules are valid and the webhooks are registered."),
             _degraded(),
@@ -541,19 +555,22 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("npp",),
         type=NodePressurePolicy,
         columns=(
-            Column("Mode", ".spec.mode", description="Simulate or Act."),
+            Column("Mode", ".spec.mode", description="Mode of the policy: Simulate or Act."),
             _state("NodePressurePolicy"),
-            _condition_column("Ready", "Whether the policy is valid and its nodes are watched."),
+            _condition_column("Ready", "Whether the policy is valid and the operator watches its nodes."),
             _degraded(),
             _permissions(),
             Column(
-                "Nodes", ".status.counts.nodes", type="integer", description="Number of nodes that the policy handles."
+                "Nodes",
+                ".status.counts.nodes",
+                type="integer",
+                description="Number of nodes to which the policy applies.",
             ),
             Column(
                 "Pressure",
                 ".status.counts.underPressure",
                 type="integer",
-                description="Number of nodes on which a threshold is met or was met recently.",
+                description="Number of nodes on which an eviction threshold is met or was met recently.",
             ),
             Column(
                 "Evicted",

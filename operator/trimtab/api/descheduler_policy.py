@@ -111,15 +111,15 @@ NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 class Protections(Spec, frozen=True):
     """Rules that protect pods from eviction.
 
-    The following pods are always protected: pods with a system-critical priority, static and mirror pods, DaemonSet
-    pods, pods of a PodGroup, terminating pods, pods that are still Pending on their node less than 5 minutes after
-    their creation, and pods without a controller, except those in phase Failed. The following pods are protected by
-    default: pods with emptyDir or hostPath volumes, pods in system namespaces, and pods in phase Failed without a
-    controller.
+    The following pods are always protected: pods with a system-critical priority, static pods, mirror pods, DaemonSet
+    pods, pods of a PodGroup, terminating pods, and pods that are still Pending on their node less than 5 minutes after
+    their creation. Pods without a controller are also always protected unless their phase is Failed. The following pods
+    are protected by default: pods with emptyDir or hostPath volumes, pods in system namespaces, and pods in phase
+    Failed without a controller.
 
-    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from the protection of
-    Pending pods and from all protections that the policy can configure, except FailedBarePods. With any other value,
-    the annotation protects the pod.
+    The value "true" of the pod annotation descheduler.alpha.kubernetes.io/evict disables the protection of Pending
+    pods, and all protections that a policy can configure except FailedBarePods. Any other value of the annotation
+    protects the pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -134,11 +134,10 @@ class Protections(Spec, frozen=True):
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
-            "Default protections to disable. Only these three protections can be disabled. PodsWithLocalStorage "
-            "protects pods with emptyDir or hostPath volumes, which lose the data in these volumes when they are "
-            "evicted. SystemNamespaces protects pods in system namespaces (kube-*, openshift and openshift-*). "
-            "FailedBarePods protects pods in phase Failed without a controller, which are not recreated after "
-            "their deletion.",
+            "Default protections to disable. PodsWithLocalStorage protects pods with emptyDir or hostPath volumes, "
+            "which lose the data in these volumes when they are evicted. SystemNamespaces protects pods in system "
+            "namespaces (kube-*, openshift and openshift-*). FailedBarePods protects pods in phase Failed without a "
+            "controller, which are not recreated after their deletion. Other protections cannot be disabled.",
             limit=3,
             **SET,
         ),
@@ -156,9 +155,9 @@ class Protections(Spec, frozen=True):
     protected_storage_classes: Annotated[
         tuple[Name, ...],
         bounded(
-            "Names of the StorageClasses to which the protection PodsWithPVC is limited. If set, PodsWithPVC "
-            "protects only pods that use a claim of one of these StorageClasses or of an unknown StorageClass. If "
-            "unset, it protects pods that use any claim. Requires PodsWithPVC in extra.",
+            "Names of the StorageClasses to which the PodsWithPVC protection is limited. If set, PodsWithPVC protects "
+            "only pods that use a PersistentVolumeClaim of one of these StorageClasses or of an unknown StorageClass. "
+            "If unset, PodsWithPVC protects pods that use any PersistentVolumeClaim. Requires PodsWithPVC in extra.",
             least=1,
             limit=64,
             **SET,
@@ -167,9 +166,9 @@ class Protections(Spec, frozen=True):
     no_eviction_policy: Annotated[
         NoEvictionPolicy,
         doc(
-            "How the pod annotation descheduler.alpha.kubernetes.io/prefer-no-eviction is handled. If Preferred, "
-            "pods without the annotation are evicted before pods with the annotation that have the same priority "
-            "and QoS class. If Mandatory, pods with the annotation are not evicted."
+            "Effect of the pod annotation descheduler.alpha.kubernetes.io/prefer-no-eviction. With Preferred, pods "
+            "with the annotation are evicted after other pods of the same priority and QoS class. With Mandatory, pods "
+            "with the annotation are not evicted."
         ),
     ] = "Preferred"
     min_replicas: Annotated[
@@ -192,10 +191,10 @@ class Protections(Spec, frozen=True):
     max_hold: Annotated[
         Duration | None,
         duration_doc(
-            "Maximum time for which an annotation can prevent the eviction of a workload's pods: "
-            'descheduler.alpha.kubernetes.io/evict with a value other than "true", or '
-            "descheduler.alpha.kubernetes.io/prefer-no-eviction if noEvictionPolicy is Mandatory. The time starts when "
-            "a strategy first selects a pod of the workload, and changing the annotation does not reset it. "
+            "Maximum time for which an annotation can prevent the eviction of a workload's pods. This limit applies to "
+            'descheduler.alpha.kubernetes.io/evict with a value other than "true". If noEvictionPolicy is Mandatory, '
+            "the limit also applies to descheduler.alpha.kubernetes.io/prefer-no-eviction. The time starts when a "
+            "strategy first selects a pod of the workload, and does not restart if the annotation changes. "
             "PodDisruptionBudgets always apply. If unset, annotations protect pods indefinitely.",
         ),
     ] = None
@@ -214,8 +213,8 @@ class Protections(Spec, frozen=True):
 class PriorityThreshold(Spec, frozen=True):
     """Priority at or above which pods are not evicted.
 
-    Exactly one of name and value must be set. If priorityThreshold is unset, only a system-critical priority protects a
-    pod.
+    Exactly one of name and value must be set. If priorityThreshold is unset, only pods with a system-critical priority
+    are protected because of their priority.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -254,8 +253,8 @@ CrossNamespace = Literal["Deny", "Allow"]
 class Limits(Spec, frozen=True):
     """Limits on the number of evictions by this policy. Deletions of terminated pods count as evictions.
 
-    A limit that is unset and has no default does not apply. If limits is omitted, only perMinute applies, with its
-    default of 30.
+    Limits without a default apply only if they are set. If spec.limits is omitted, the only limit is 30 evictions per
+    minute.
     """
 
     per_cycle: Annotated[PositiveInt | None, doc("Maximum number of evictions per cycle.")] = None
@@ -265,22 +264,22 @@ class Limits(Spec, frozen=True):
     ] = None
     per_owner: Annotated[
         PositiveInt | None,
-        doc("Maximum number of pods of each owner (such as a ReplicaSet, StatefulSet or Job) evicted per cycle."),
+        doc("Maximum number of pods evicted per cycle for each owner, such as a ReplicaSet, StatefulSet or Job."),
     ] = None
     per_causing_namespace: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum number of evictions per cycle that are caused by the scheduling rules of pods in any one "
-            "namespace. Scheduling rules are pod affinity, pod anti-affinity, node affinity and topology spread "
-            "constraints. The evicted pods may be in any namespace."
+            "Maximum number of evictions per cycle that the scheduling rules of pods in one namespace can cause. "
+            "Scheduling rules are pod affinity, pod anti-affinity, node affinity and topology spread constraints. The "
+            "evicted pods may be in any namespace."
         ),
     ] = None
     per_minute: Annotated[
         PositiveInt,
         doc(
-            "Maximum number of evictions per minute. This limit delays the execution of a plan but does not "
-            "reduce the number of planned evictions. In mode Act, evictions that have not been executed when the "
-            "next cycle is due are dropped, and the next cycle makes a new plan."
+            "Maximum number of evictions per minute. This limit delays the execution of a plan but does not reduce the "
+            "number of planned evictions. In Act mode, planned evictions that have not been executed when the next "
+            "cycle is due are dropped, and the next cycle makes a new plan."
         ),
     ] = 30
 
@@ -288,12 +287,13 @@ class Limits(Spec, frozen=True):
 class Cooldown(Spec, frozen=True):
     """Settings that prevent a strategy from repeating ineffective evictions.
 
-    An eviction is ineffective if the replacement pod is scheduled to the same node (unless the strategy only restarts
-    pods), stays Pending, or is scheduled to a node from which the strategy would evict it again. It is also ineffective
-    if another controller or a rolling restart took over the eviction but did not replace the pod.
+    An eviction is ineffective if the replacement pod stays Pending or is scheduled to a node from which the strategy
+    would evict it again. Unless the strategy only restarts pods, an eviction is also ineffective if the replacement pod
+    is scheduled to the same node. Finally, an eviction is ineffective if another controller or a rolling restart took
+    over the eviction but did not replace the pod.
 
-    After an ineffective eviction, the strategy evicts no pods of the workload for the duration of the cooldown. If
-    cooldown is omitted, the defaults of its fields apply.
+    After an ineffective eviction, the strategy evicts no pods of the workload until the cooldown ends. If spec.cooldown
+    is omitted, the defaults of its fields apply.
     """
 
     initial: Annotated[
@@ -315,9 +315,9 @@ class Cooldown(Spec, frozen=True):
         int,
         Meta(ge=1, le=20),
         doc(
-            "Number of consecutive ineffective evictions after which a strategy stops evicting pods of a "
-            "workload. The strategy resumes when the pod template or the policy's spec changes, or when the "
-            "policy's annotation trimtab.dev/try-again is set to a new value."
+            "Number of consecutive ineffective evictions after which a strategy stops evicting pods of a workload. The "
+            "strategy resumes when the pod template or the policy's spec changes, or when a user sets the policy's "
+            "trimtab.dev/try-again annotation to a new value."
         ),
     ] = 3
     pending_deadline: Annotated[
@@ -341,10 +341,10 @@ class Cooldown(Spec, frozen=True):
 
 
 class Namespaces(Spec, frozen=True):
-    """Selects by name the namespaces whose pods may be evicted.
+    """Restricts evictions to pods in certain namespaces, which are selected by name.
 
-    If neither include nor exclude is set, pods in all namespaces may be evicted. Pods in system namespaces are
-    protected by default, even if include lists these namespaces.
+    If neither include nor exclude is set, pods in all namespaces may be evicted. By default, pods in system namespaces
+    are protected even if include contains these namespaces.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
@@ -390,18 +390,18 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Whether and when plans are executed. Simulate: dry run. Plans are only reported in the status, events and "
-            "DeschedulingRuns, and no pods are evicted. Approve: after a user sets spec.approved of the "
-            "DeschedulingRun to true, the evictions that are still valid are executed. Act: plans are executed "
-            "immediately. Defaults to Simulate, so that a new policy evicts no pods."
+            "Whether and when plans are executed. Simulate is a dry run: the status, events and DeschedulingRuns "
+            "report the plans, but no pods are evicted. Approve executes a plan after a user sets spec.approved of its "
+            "DeschedulingRun to true. Evictions that are no longer valid are skipped. Act executes plans immediately. "
+            "Defaults to Simulate, so that a new policy evicts no pods."
         ),
     ] = "Simulate"
     suspend: Annotated[
         bool,
         doc(
-            "Whether the policy is suspended. While it is suspended, no cycles start and no DeschedulingRuns are "
-            "executed. A running cycle completes its evictions in progress and drops the others. DeschedulingRuns that "
-            "are pending approval or are being executed expire."
+            "Whether the policy is suspended. While the policy is suspended, no cycles start and no DeschedulingRuns "
+            "are executed. A running cycle completes the evictions that are in progress and drops its other evictions. "
+            "DeschedulingRuns in phase Pending or Acting expire."
         ),
     ] = False
     interval: Annotated[
@@ -419,9 +419,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         tuple[Window, ...],
         bounded(
             "Maintenance windows during which pods may be evicted. If unset, pods may be evicted at any time. When a "
-            "window closes, evictions that have not been executed are dropped. In mode Act, cycles run only while a "
-            "window is open. In mode Approve, plans are made at any time, but approved DeschedulingRuns are executed "
-            "only while a window is open. Ignored in mode Simulate.",
+            "window closes, planned evictions that have not been executed are dropped. In Act mode, cycles run only "
+            "while a window is open. In Approve mode, plans are made at any time, but approved DeschedulingRuns are "
+            "executed only while a window is open. Ignored in Simulate mode.",
             least=1,
             limit=MAX_WINDOWS,
             **ATOMIC,
@@ -430,7 +430,7 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     approval_deadline: Annotated[
         Duration,
         duration_doc(
-            "Maximum time between the creation of a DeschedulingRun and its approval in mode Approve. The same limit "
+            "Maximum time between the creation and the approval of a DeschedulingRun in Approve mode. The same limit "
             "applies to the time between the approval and the completion of the DeschedulingRun. A DeschedulingRun "
             "that exceeds either limit expires.",
             APPROVAL_RULE,
@@ -440,9 +440,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         int,
         Meta(ge=0, le=MAX_RUNS),
         doc(
-            "Number of DeschedulingRuns of this policy to retain. Older DeschedulingRuns are deleted unless they "
-            "are pending approval, are being executed, or were approved and ended less than 10 minutes ago. The "
-            "value 0 disables DeschedulingRuns and is not allowed in mode Approve."
+            "Number of DeschedulingRuns of this policy to retain. Older DeschedulingRuns are deleted unless they are "
+            "pending approval, are being executed, or were approved and ended less than 10 minutes ago. The value 0 "
+            "disables DeschedulingRuns and is not allowed in Approve mode."
         ),
     ] = 10
     grace_period_seconds: Annotated[
@@ -455,19 +455,20 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     single_replica: Annotated[
         SingleReplica,
         doc(
-            "How a Ready pod is evicted if it is the only replica of its owner. Evict: through the eviction API, so "
-            "that the workload is unavailable until the replacement pod is Ready. Surge: by a rolling update of its "
-            "Deployment, so that the new pod is Ready before the old pod terminates. With Surge, single replicas that "
-            "no rolling update can replace in this way are not evicted, for example pods without a Deployment."
+            "How to evict a Ready pod that is the only replica of its owner. Evict uses the eviction API, so the "
+            "workload is unavailable until the replacement pod is Ready. Surge restarts the pod's Deployment with a "
+            "rolling update, so that the new pod is Ready before the old pod terminates. With Surge, pods that cannot "
+            "be replaced in this way are not evicted, for example pods without a Deployment."
         ),
     ] = "Evict"
     cross_namespace: Annotated[
         CrossNamespace,
         doc(
             "Whether a pod may be evicted because of a pod in another namespace, for example to satisfy the "
-            "anti-affinity of the other pod. Deny: no such evictions. Allow: only if the other pod has a higher "
-            "priority, was placed by a scheduler, and is not protected from eviction by its own spec, annotations or "
-            "PodDisruptionBudgets. With both values, no pod is evicted because of a pod with a lower priority."
+            "anti-affinity of the other pod. Deny prevents such evictions. Allow requires that the other pod has a "
+            "higher priority and was placed by a scheduler. Allow also requires that the spec, annotations and "
+            "PodDisruptionBudgets of the other pod do not protect it from eviction. With either value, no pod is "
+            "evicted because of a pod with a lower priority."
         ),
     ] = "Deny"
     limits: Limits = Limits()
@@ -512,13 +513,14 @@ class DeschedulerPolicySpec(Spec, frozen=True):
 
 
 class DeschedulerPolicy(Spec, frozen=True):
-    """DeschedulerPolicy defines which pods are evicted to be rescheduled, when they are evicted, and at which rate.
+    """DeschedulerPolicy defines which pods are evicted for rescheduling, when they are evicted, and at which rate.
 
-    In the default mode Simulate, no pods are evicted. The policy reports its plan in its status, in events and in
-    DeschedulingRuns.
+    By default, the mode is Simulate and no pods are evicted. The status of the policy, events and DeschedulingRuns
+    report what the policy would do.
 
-    To start a cycle immediately, set the annotation trimtab.dev/run-now to a new value. Windows, limits and suspend
-    still apply. To end all cooldowns (see spec.cooldown), set the annotation trimtab.dev/try-again to a new value.
+    To start a cycle immediately, set the trimtab.dev/run-now annotation to a new value. The fields windows, limits and
+    suspend still apply. To end all cooldowns (see spec.cooldown), set the trimtab.dev/try-again annotation to a new
+    value.
     """
 
     spec: DeschedulerPolicySpec

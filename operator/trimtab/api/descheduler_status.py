@@ -70,7 +70,7 @@ class MovedOwner(Status, frozen=True):
 
 
 class WatchedEviction(MovedOwner, frozen=True):
-    """An eviction whose replacement pod is observed to determine whether the eviction was effective."""
+    """An eviction that the operator observes to determine whether it was effective."""
 
     pod: Annotated[ObjectName, doc("Name of the evicted pod.")]
     uid: Annotated[Uid, doc("UID of the evicted pod.")]
@@ -93,20 +93,21 @@ class WatchedEviction(MovedOwner, frozen=True):
     background: Annotated[
         bool,
         doc(
-            "Whether another controller took over the eviction and completes it asynchronously. For example, "
-            "KubeVirt evicts a virtual machine by live migration."
+            "Whether another controller took over the eviction and completes it asynchronously. For example, KubeVirt "
+            "responds to an eviction with a live migration of the virtual machine."
         ),
     ] = False
     restarted: Annotated[
         bool,
         doc(
-            "Whether the pod is being replaced by a rolling restart of its Deployment (singleReplica: Surge) that "
-            "was still in progress when the cycle ended."
+            "Whether a rolling restart of the pod's Deployment was still in progress when the cycle ended. Such a "
+            "restart replaces single replicas if spec.singleReplica is Surge."
         ),
     ] = False
     replacement: Annotated[Uid, doc("UID of the replacement pod. Empty until the replacement pod is scheduled.")] = ""
     landed: Annotated[
-        ObjectName, doc("Name of the node to which the replacement pod was scheduled. Empty until it is scheduled.")
+        ObjectName,
+        doc("Name of the node to which the replacement pod was scheduled. Empty until the pod is scheduled."),
     ] = ""
     landed_time: Annotated[
         datetime | None,
@@ -115,7 +116,7 @@ class WatchedEviction(MovedOwner, frozen=True):
 
 
 class Setback(MovedOwner, frozen=True):
-    """A workload whose pods a strategy does not evict for now, because its previous evictions were ineffective."""
+    """A workload whose pods a strategy temporarily does not evict because previous evictions were ineffective."""
 
     failures: Annotated[
         NaturalInt,
@@ -128,10 +129,11 @@ class Setback(MovedOwner, frozen=True):
     trouble: Annotated[
         FailureKind,
         doc(
-            "Reason why the most recent eviction was ineffective. CameBack: the replacement pod was scheduled to the "
-            "same node. Pending: the replacement pod was not scheduled within spec.cooldown.pendingDeadline. "
-            "WantedAway: the replacement pod was scheduled to a node from which the same strategy would evict it "
-            "again. Stayed: another controller or a rolling restart took over the eviction but did not replace the pod."
+            "Reason why the most recent eviction was ineffective. CameBack means that the replacement pod was "
+            "scheduled to the same node. Pending means that the replacement pod was not scheduled within "
+            "spec.cooldown.pendingDeadline. WantedAway means that the replacement pod was scheduled to a node from "
+            "which the same strategy would evict it again. Stayed means that another controller or a rolling restart "
+            "took over the eviction but did not replace the pod."
         ),
     ]
     node: Annotated[
@@ -140,30 +142,32 @@ class Setback(MovedOwner, frozen=True):
     landed: Annotated[
         ObjectName,
         doc(
-            "Name of the node to which the most recent replacement pod was scheduled. Empty if trouble is Pending "
-            "or Stayed."
+            "Name of the node to which the most recent replacement pod was scheduled. Empty if no replacement pod was "
+            "scheduled."
         ),
     ] = ""
-    replacement: Annotated[Uid, doc("UID of the most recent replacement pod. Empty if trouble is Stayed.")] = ""
+    replacement: Annotated[
+        Uid, doc("UID of the most recent replacement pod. Empty if the evicted pod was not replaced.")
+    ] = ""
     gone_time: Annotated[
         datetime | None,
         doc(
-            "Time at which the operator first observed that the workload has no pods. Unset while the workload "
-            "has pods. If no pod is created within an hour of this time, the entry is removed."
+            "Time at which the operator first observed that the workload has no pods. Unset while the workload has "
+            "pods. If the workload still has no pods one hour later, the entry is removed."
         ),
     ] = None
     gave_up: Annotated[
         bool,
         doc(
-            "Whether the strategy has stopped evicting pods of the workload, because failures reached "
-            "spec.cooldown.attempts. The strategy resumes when the pod template or the policy's spec changes, or "
-            "when the policy's annotation trimtab.dev/try-again is set to a new value."
+            "Whether the strategy has stopped evicting pods of the workload because the number of failures reached "
+            "spec.cooldown.attempts. The strategy resumes when the pod template or the policy's spec changes, or when "
+            "a user sets the policy's trimtab.dev/try-again annotation to a new value."
         ),
     ] = False
 
 
 class HeldWorkload(Status, frozen=True):
-    """A workload with pods that a strategy would evict if an annotation did not protect them."""
+    """A workload whose pods a strategy would evict if an annotation did not protect these pods."""
 
     namespace: Annotated[ObjectName, doc("Namespace of the workload.")]
     kind: Annotated[ObjectName, doc("Kind of the workload, for example Deployment or StatefulSet.")]
@@ -187,23 +191,23 @@ class EvictionMemory(Status, frozen=True):
         int,
         Meta(ge=0),
         doc(
-            "The metadata.generation of the policy to which the list setbacks applies. A change of the policy's "
-            "spec clears setbacks.",
+            "The metadata.generation of the policy for which setbacks was recorded. A change of the policy's spec "
+            "clears the setbacks field.",
             format="int64",
         ),
     ] = 0
     try_again: Annotated[
         ObjectName,
         doc(
-            "Most recently processed value of the policy's annotation trimtab.dev/try-again. A new value clears "
-            "setbacks."
+            "Most recently processed value of the policy's trimtab.dev/try-again annotation. A new value clears the "
+            "setbacks field."
         ),
     ] = ""
     watched: Annotated[
         tuple[WatchedEviction, ...],
         bounded(
-            "Evictions whose replacement pods are observed to determine whether the evictions were effective (see "
-            "spec.cooldown). A replacement pod is observed until one hour after it was scheduled.",
+            "Evictions that the operator observes to determine whether they were effective (see spec.cooldown). An "
+            "eviction is observed until one hour after its replacement pod was scheduled.",
             limit=MAX_WATCHED,
             **ATOMIC,
         ),
@@ -212,8 +216,8 @@ class EvictionMemory(Status, frozen=True):
         tuple[Setback, ...],
         bounded(
             "Workloads for which the evictions by a strategy were ineffective (see spec.cooldown). The strategy evicts "
-            "no pods of the workload before the time in until. If gaveUp is true, it has stopped evicting pods of the "
-            "workload.",
+            "no pods of such a workload before the time in the until field. If gaveUp is true, the strategy has "
+            "stopped evicting pods of the workload.",
             limit=MAX_SETBACKS,
             **ATOMIC,
         ),
@@ -221,8 +225,8 @@ class EvictionMemory(Status, frozen=True):
     held: Annotated[
         tuple[HeldWorkload, ...],
         bounded(
-            "Workloads with pods that a strategy selected for eviction but that an annotation protects. Sorted by the "
-            "time in since, oldest first. Empty if spec.protections.maxHold is unset.",
+            "Workloads whose pods a strategy selected for eviction although an annotation protects these pods. Sorted "
+            "by the since field, oldest first. Empty if spec.protections.maxHold is unset.",
             limit=MAX_HELD,
             **ATOMIC,
         ),
@@ -230,8 +234,8 @@ class EvictionMemory(Status, frozen=True):
     forgotten: Annotated[
         BigCount,
         doc(
-            "Number of entries dropped from watched and setbacks since the policy was created. Entries are "
-            "dropped to limit the size of the status."
+            "Number of entries that were removed from watched and setbacks, since the policy was created, to limit the "
+            "size of the status."
         ),
     ] = 0
 
@@ -249,7 +253,7 @@ class LastRun(Status, frozen=True):
     time: Annotated[datetime, doc("Time at which the cycle started.")]
     completed: Annotated[
         datetime | None,
-        doc("Time at which the cycle ended. Unset while the cycle is evicting pods, and if the cycle failed."),
+        doc("Time at which the cycle ended. Unset if the cycle failed or is still evicting pods."),
     ] = None
     mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("Mode of the policy during the cycle.")] = "Simulate"
     run: Annotated[
@@ -272,10 +276,10 @@ class LastRun(Status, frozen=True):
             "restart of the pod's Deployment completes these evictions."
         ),
     ] = 0
-    refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
+    refused: Annotated[NaturalInt, doc("Number of evictions that were rejected or failed.")] = 0
     kept: Annotated[
         NaturalInt,
-        doc("Number of pods and nodes that were considered, but for which no eviction was planned."),
+        doc("Number of pods and nodes that strategies considered without planning an eviction."),
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
@@ -288,25 +292,23 @@ class Count(Status, frozen=True):
     reason: Annotated[
         ReasonCode,
         doc(
-            "Reason code in CamelCase that explains why the pods are evicted. If outcome is Refused or Kept, it "
-            "explains why they are not evicted."
+            "Reason code in CamelCase that explains why the pods are evicted. If outcome is Refused or Kept, the "
+            "reason code explains why the pods are not evicted."
         ),
     ]
     outcome: Annotated[
         Outcome,
         doc(
-            "Outcome for the pods. Planned: the plan contains their evictions, which the cycle did not execute. "
-            "Evicted: the API server accepted the evictions. Started: another controller or a rolling restart "
-            "continues the evictions after the end of the cycle. Refused: the evictions were refused or failed. Kept: "
-            "no eviction was planned, or a planned eviction was not requested, for example because the window closed."
+            "Outcome for the pods. Planned means that the plan contains the evictions, but the cycle did not execute "
+            "them. Evicted means that the API server accepted the evictions. Started means that another controller or "
+            "a rolling restart continues the evictions after the end of the cycle. Refused means that the evictions "
+            "were rejected or failed. Kept means that no eviction was planned, or that a planned eviction was not "
+            "requested, for example because the window closed."
         ),
     ]
     count: Annotated[
         NaturalInt,
-        doc(
-            "Number of pods. If outcome is Kept, nodes that were considered, but for which no eviction was "
-            "planned, are also counted."
-        ),
+        doc("Number of pods. If outcome is Kept, the number includes nodes for which no eviction was planned."),
     ]
 
 
@@ -317,8 +319,8 @@ class KeptPod(Status, frozen=True):
     reason: Annotated[
         ReasonCode,
         doc(
-            "Reason code in CamelCase that explains why the pod is not evicted, or why the node is not balanced "
-            "or drained."
+            "Reason code in CamelCase that explains why the pod is not evicted, or why no further pods are evicted "
+            "from the node."
         ),
     ]
     namespace: Annotated[ObjectName, doc("Namespace of the pod. Empty if the entry describes a node.")] = ""
@@ -326,16 +328,13 @@ class KeptPod(Status, frozen=True):
     node: Annotated[
         ObjectName,
         doc(
-            "Name of the node on which the pod runs. If the entry describes a node instead of a pod, the name of "
-            "that node."
+            "Name of the node on which the pod runs. If the entry describes a node instead of a pod, this is the name "
+            "of that node."
         ),
     ] = ""
     message: Annotated[
         ShortText,
-        doc(
-            "Human-readable message that explains the reason, including the observed values and the limits they were "
-            "compared with."
-        ),
+        doc("Human-readable message with details of the reason, including the observed values and the limits."),
     ] = ""
 
 
@@ -364,15 +363,15 @@ class Eviction(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the pod was evicted, including the observed values and the "
-            "limits they were compared with."
+            "Human-readable message that explains why the pod was evicted and contains the observed values and the "
+            "limits."
         ),
     ] = ""
     cause: Annotated[
         str,
         bounded(
-            "Pod in another namespace that caused the eviction, as namespace/name. For example, a pod with "
-            "anti-affinity to the evicted pod. Empty if no pod in another namespace caused the eviction.",
+            "Pod in another namespace that caused the eviction, in the form namespace/name. Such a pod has, for "
+            "example, anti-affinity to the evicted pod. Empty if no pod in another namespace caused the eviction.",
             limit=317,
         ),
     ] = ""
@@ -386,19 +385,19 @@ class DeschedulerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the DeschedulerPolicy. Ready: the policy is valid and its last cycle completed. "
-            "Progressing: a cycle is evicting pods. Degraded: a problem prevents part of the spec from being "
-            "fulfilled. Effective: False if a strategy stopped evicting pods of a workload because its evictions were "
-            "ineffective. Conflicting: the policy conflicts with scaleDown of the ClusterAutoscaler. Contended: a "
-            "second trimtab installation manages the same objects. PermissionsMissing: the service account lacks "
-            "permissions that the policy needs."
+            "Current conditions of the DeschedulerPolicy. Ready is True if the policy is valid and its last cycle "
+            "completed. Progressing is True while a cycle is evicting pods. Degraded is True if a problem prevents the "
+            "operator from fulfilling part of the spec. Effective is False if a strategy stopped evicting pods of a "
+            "workload because the evictions were ineffective. Conflicting is True if the policy conflicts with "
+            "scaleDown of the ClusterAutoscaler. Contended is True if a second trimtab installation manages the same "
+            "objects. PermissionsMissing is True if trimtab's service account lacks permissions that the policy needs."
         ),
     ] = ()
     last_run: Annotated[
         LastRun | None,
         doc(
-            "Summary of the last cycle, or of the current cycle while it evicts pods. The execution of an "
-            "approved DeschedulingRun is also a cycle."
+            "Summary of the last cycle. While a cycle evicts pods, this is the summary of that cycle. The execution of "
+            "an approved DeschedulingRun also counts as a cycle."
         ),
     ] = None
     next_run: Annotated[
@@ -410,7 +409,7 @@ class DeschedulerStatus(Status, frozen=True):
     ] = None
     run_now: Annotated[
         ObjectName,
-        doc("Most recent value of the policy's annotation trimtab.dev/run-now for which a cycle was started."),
+        doc("Most recent value of the policy's trimtab.dev/run-now annotation for which a cycle was started."),
     ] = ""
     evicted: Annotated[
         BigCount,
@@ -431,9 +430,9 @@ class DeschedulerStatus(Status, frozen=True):
     kept: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods and nodes that were considered in the last cycle but not evicted, with the reason. Pods whose "
-            "planned eviction was refused, failed or was not requested are listed first. The list may be truncated; "
-            "status.counts also includes the omitted entries.",
+            "Pods that the last cycle considered but did not evict, and nodes from which it evicted no further pods, "
+            "with the reason. The list starts with pods whose planned eviction was rejected, failed or was not "
+            "requested. The list may be truncated. status.counts also includes the omitted entries.",
             limit=MAX_KEPT,
             **ATOMIC,
         ),
@@ -450,8 +449,7 @@ class DeschedulerStatus(Status, frozen=True):
     memory: Annotated[
         EvictionMemory,
         doc(
-            "Record of recent evictions and of their effectiveness (see spec.cooldown). The operator stores this "
-            "record in the status, so that cooldowns and spec.protections.maxHold remain in effect after a restart of "
-            "the operator."
+            "Record of recent evictions and their effectiveness (see spec.cooldown). Because the record is part of the "
+            "status, cooldowns and spec.protections.maxHold remain in effect after the operator restarts."
         ),
     ] = EvictionMemory()

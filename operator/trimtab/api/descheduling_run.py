@@ -48,7 +48,7 @@ class RunAction(Status, frozen=True, omit_defaults=True):
 
     namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
     pod: Annotated[ObjectName, doc("Name of the pod.")]
-    uid: Annotated[str, bounded("UID of the pod. Another pod with the same name is not evicted.", limit=64)]
+    uid: Annotated[str, bounded("UID of the pod. A new pod with the same name is not evicted.", limit=64)]
     node: Annotated[ObjectName, doc("Name of the node on which the pod runs.")]
     strategy: Annotated[ObjectName, doc("Name of the strategy that requested the eviction.")]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why the pod is evicted.")]
@@ -60,7 +60,7 @@ class RunAction(Status, frozen=True, omit_defaults=True):
         ),
     ] = ""
     owner: Annotated[
-        str, bounded("Controller of the pod, as Kind/name. Empty if the pod has no controller.", limit=512)
+        str, bounded("Controller of the pod, in the form Kind/name. Empty if the pod has no controller.", limit=512)
     ] = ""
     how: Annotated[
         How,
@@ -73,26 +73,26 @@ class RunAction(Status, frozen=True, omit_defaults=True):
     cause: Annotated[
         str,
         bounded(
-            "Pod in another namespace that causes the eviction, as namespace/name. For example, a pod with "
-            "anti-affinity to the evicted pod. Empty if no pod in another namespace causes the eviction.",
+            "Pod in another namespace that causes the eviction, in the form namespace/name. Such a pod has, for "
+            "example, anti-affinity to the evicted pod. Empty if no pod in another namespace causes the eviction.",
             limit=317,
         ),
     ] = ""
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the pod is evicted, including the observed values and the "
-            "limits they were compared with."
+            "Human-readable message that explains why the pod is evicted and contains the observed values and the "
+            "limits."
         ),
     ] = ""
 
 
 class KeptCount(Status, frozen=True):
-    """Number of pods and nodes for which a strategy plans no eviction for the same reason."""
+    """A reason why a strategy planned no eviction, and the number of pods and nodes to which this reason applies."""
 
     strategy: Annotated[ObjectName, doc("Name of the strategy that considered the pods and nodes.")]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains why no eviction is planned.")]
-    count: Annotated[NaturalInt, doc("Number of pods and nodes that were kept for this reason.")]
+    count: Annotated[NaturalInt, doc("Number of pods and nodes to which this reason applies.")]
 
 
 class RunPlan(Status, frozen=True, omit_defaults=True):
@@ -111,8 +111,8 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
         int,
         Meta(ge=0),
         doc(
-            "The metadata.generation of the DeschedulerPolicy when the plan was made. In mode Approve, the run "
-            "expires if the policy's spec changes before the run is completed.",
+            "The metadata.generation of the DeschedulerPolicy when the plan was made. In Approve mode, the run expires "
+            "if the policy's spec changes before the run is completed.",
             format="int64",
         ),
     ]
@@ -123,7 +123,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     ]
     kept: Annotated[
         NaturalInt,
-        doc("Total number of pods and nodes that were considered, but for which no eviction was planned."),
+        doc("Total number of pods and nodes that strategies considered without planning an eviction."),
     ]
     approve_until: Annotated[
         datetime | None,
@@ -141,15 +141,14 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     actions_omitted: Annotated[
         NaturalInt,
         doc(
-            "Number of planned evictions that are not listed in actions, whose length is limited. Approving the "
+            "Number of planned evictions that are omitted from actions because its length is limited. Approving the "
             "run does not approve the omitted evictions."
         ),
     ] = 0
     kept_reasons: Annotated[
         tuple[KeptCount, ...],
         bounded(
-            "Number of pods and nodes that were considered, but for which no eviction was planned, by strategy "
-            "and reason.",
+            "Number of pods and nodes that strategies considered without planning an eviction, by strategy and reason.",
             limit=MAX_KEPT_REASONS,
             **ATOMIC,
         ),
@@ -157,21 +156,21 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     kept_pods: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods and nodes that were considered, but for which no eviction was planned. The list may be "
-            "truncated. The number of omitted entries is in keptOmitted.",
+            "Pods and nodes that strategies considered without planning an eviction. The list may be truncated. The "
+            "number of omitted entries is in keptOmitted.",
             limit=MAX_KEPT_PODS,
             **ATOMIC,
         ),
     ] = ()
     kept_omitted: Annotated[
-        NaturalInt, doc("Number of pods and nodes that are not listed in keptPods, whose length is limited.")
+        NaturalInt, doc("Number of pods and nodes that are omitted from keptPods because its length is limited.")
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
 
 
 class DeschedulingRunSpec(Spec, frozen=True):
-    """Plan of the run and its approval."""
+    """Plan of the run, and whether the plan is approved."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -191,17 +190,17 @@ class DeschedulingRunSpec(Spec, frozen=True):
     plan: Annotated[
         RunPlan,
         doc(
-            "Evictions that the policy planned, and the pods and nodes for which it planned none. The plan is "
-            "immutable.",
+            "Evictions that the policy planned, and the pods and nodes for which the policy planned no eviction. The "
+            "plan is immutable.",
             Rule(rule="self == oldSelf", message="a plan cannot be changed", reason="FieldValueForbidden"),
         ),
     ]
     approved: Annotated[
         bool,
         doc(
-            "Whether the execution of the plan is approved. Only valid in mode Approve. Can be set to true while "
-            "status.phase is Pending, and cannot be reverted. Each eviction is validated again before it is "
-            "executed. To stop the execution, suspend the policy."
+            "Whether a user has approved the execution of the plan. Only valid in Approve mode. The field can be set "
+            "to true only while status.phase is Pending, and cannot be set back to false. The operator validates each "
+            "eviction again before executing it. To stop the execution, suspend the policy."
         ),
     ] = False
 
@@ -215,11 +214,12 @@ class RunOutcome(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the planned eviction. Evicted: the API server accepted the eviction. Started: another "
-            "controller or a rolling restart continues the eviction after the end of the run. Refused: the eviction "
-            "failed the final validation, or the API server refused it, for example because of a PodDisruptionBudget. "
-            "Gone: the pod no longer existed. Skipped: no request was sent, because the plan was outdated or the "
-            "execution ended. Failed: the request failed for another reason."
+            "Result of the planned eviction. Evicted means that the API server accepted the eviction. Started means "
+            "that another controller or a rolling restart continues the eviction after the end of the run. Refused "
+            "means that the eviction failed the final validation, or that the API server rejected it, for example "
+            "because of a PodDisruptionBudget. Gone means that the pod no longer existed. Skipped means that no "
+            "request was sent because the plan was outdated or the execution ended. Failed means that the request "
+            "failed for another reason."
         ),
     ]
     reason: Annotated[ReasonCode, doc("Reason code in CamelCase that explains the result.")]
@@ -233,29 +233,30 @@ class DeschedulingRunStatus(Status, frozen=True):
     phase: Annotated[
         Phase | None,
         doc(
-            "Phase of the run. Simulated: the plan is only informational. Pending: the run waits for spec.approved to "
-            "be set to true. Acting: the evictions are being executed. Completed: every planned eviction has an "
-            "outcome, or no eviction was planned. Expired: the run was not approved or not completed in time, or a "
-            "newer run or a change of the policy's spec superseded it. Interrupted: the operator stopped or the cycle "
-            "failed during the execution."
+            "Phase of the run. Simulated means that the plan is only informational. Pending means that the run waits "
+            "for a user to set spec.approved to true. Acting means that the evictions are being executed. Completed "
+            "means that every planned eviction has an outcome, or that no eviction was planned. Expired means that the "
+            "run was not approved or completed in time, or that a newer run or a change of the policy's spec "
+            "superseded the run. Interrupted means that the operator stopped or the cycle failed during the execution."
         ),
     ] = None
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the DeschedulingRun. Approved: a user has approved the run (only in mode Approve). "
-            "Complete: every planned eviction has an outcome, or the plan is only simulated."
+            "Current conditions of the DeschedulingRun. Approved is True if a user has approved the run, and exists "
+            "only in Approve mode. Complete is True if every planned eviction has an outcome, or if the plan is only "
+            "simulated."
         ),
     ] = ()
     approved_at: Annotated[
         datetime | None,
         doc(
-            "Time at which the operator observed the approval. The run must be completed within the policy's "
-            "approvalDeadline after this time."
+            "Time at which the operator observed the approval. The run expires if it is not completed within the "
+            "policy's approvalDeadline after this time."
         ),
     ] = None
     completed: Annotated[
-        datetime | None, doc("Time at which the run ended. Unset in the phases Pending and Acting.")
+        datetime | None, doc("Time at which the run ended. Unset while the phase is Pending or Acting.")
     ] = None
     evicted: Annotated[
         NaturalInt, doc("Number of pods that the run evicted, including terminated pods that it deleted.")
@@ -267,15 +268,15 @@ class DeschedulingRunStatus(Status, frozen=True):
             "or a rolling restart of the pod's Deployment completes these evictions."
         ),
     ] = 0
-    refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
+    refused: Annotated[NaturalInt, doc("Number of evictions that were rejected or failed.")] = 0
     skipped: Annotated[
         NaturalInt, doc("Number of planned evictions that were not executed or whose pod no longer existed.")
     ] = 0
     repeats: Annotated[
         NaturalInt,
         doc(
-            "Number of later cycles of the policy whose plan was the same or, in mode Approve, a subset. For such a "
-            "cycle, the operator increments this number instead of creating another DeschedulingRun."
+            "Number of later cycles of the policy that made the same plan or, in Approve mode, a subset of the plan. "
+            "For such a cycle, the operator increments this number instead of creating another DeschedulingRun."
         ),
     ] = 0
     last_repeat: Annotated[datetime | None, doc("Start time of the most recent cycle that is counted in repeats.")] = (
@@ -294,8 +295,8 @@ class DeschedulingRunStatus(Status, frozen=True):
 class DeschedulingRun(Spec, frozen=True):
     """DeschedulingRun records the plan of one cycle of a DeschedulerPolicy, and the outcome of its evictions.
 
-    trimtab creates DeschedulingRuns. In mode Approve, the plan is executed after a user has set spec.approved to true.
-    Users with permission to patch deschedulingruns can approve runs. spec.approved is the only mutable field of the
+    trimtab creates DeschedulingRuns. In Approve mode, the plan is executed after a user has set spec.approved to true.
+    Users who are allowed to patch deschedulingruns can approve runs. spec.approved is the only mutable field of the
     spec.
     """
 

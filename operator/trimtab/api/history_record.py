@@ -39,7 +39,10 @@ Result = Literal["Succeeded", "Started", "Refused", "Failed"]
 
 
 class HistoryEntry(Status, frozen=True, omit_defaults=True):
-    """An action of a controller on a pod, node or node group. Fields that do not apply to the action are omitted."""
+    """An action that a controller performed on a pod, node or node group.
+
+    Fields that do not apply to the action are omitted.
+    """
 
     time: Annotated[datetime, doc("Time at which the result of the action was observed.")]
     controller: Annotated[
@@ -52,10 +55,11 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     action: Annotated[
         Action,
         doc(
-            "Type of the action. Evict, Delete: a pod was evicted or deleted. Preempt: a pod was evicted or deleted to "
-            "make room for a pod with a higher priority. ScaleUp, ScaleDown: the target size of a node group was "
-            "increased or decreased. RemoveNode: a node was drained and removed. Taint, Untaint: a taint was added to "
-            "or removed from a node. Cordon, Uncordon: a node was cordoned or uncordoned."
+            "Type of the action. Evict and Delete mean that a pod was evicted or deleted. Preempt means that a pod was "
+            "evicted or deleted to make room for a pod with a higher priority. ScaleUp and ScaleDown mean that the "
+            "target size of a node group was increased or decreased. RemoveNode means that a node was drained and "
+            "removed. Taint and Untaint mean that a taint was added to or removed from a node. Cordon and Uncordon "
+            "mean that a node was cordoned or uncordoned."
         ),
     ]
     reason: Annotated[
@@ -64,20 +68,20 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the action. Succeeded: the action is complete. Started: the action was accepted and is still "
-            "in progress. Refused: the API server or a check of the operator did not allow the action. Failed: the "
-            "action failed for another reason."
+            "Result of the action. Succeeded means that the action is complete. Started means that the action was "
+            "accepted and is still in progress. Refused means that the API server or a check of the operator rejected "
+            "the action. Failed means that the action failed for another reason."
         ),
     ] = "Succeeded"
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the controller performed the action, including the compared "
-            "values."
+            "Human-readable message that explains why the controller performed the action, including the values that "
+            "were compared."
         ),
     ] = ""
     result_reason: Annotated[
-        ReasonCode | None, doc("Reason code in CamelCase that explains why the action was refused or failed.")
+        ReasonCode | None, doc("Reason code in CamelCase that explains why the action was rejected or failed.")
     ] = None
     result_message: Annotated[
         ShortText, doc("Human-readable details of the result, for example the error returned by the API server.")
@@ -85,16 +89,16 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     policy: Annotated[
         ObjectName,
         doc(
-            "Name of the DeschedulerPolicy or NodePressurePolicy that caused the action. If controller is scheduler, "
+            "Name of the DeschedulerPolicy or NodePressurePolicy that caused the action. For actions of the scheduler, "
             "this is the spec.schedulerName of the SchedulerPolicy."
         ),
     ] = ""
     strategy: Annotated[
         ObjectName,
         doc(
-            "Strategy of the DeschedulerPolicy that selected the pod, for example RemoveDuplicates. For evictions "
-            "by the cluster autoscaler, the value is ScaleDown. For evictions by the node-pressure controller, it is "
-            "NodePressure or FailedPodCleanup."
+            "Strategy of the DeschedulerPolicy that selected the pod, for example RemoveDuplicates. For evictions by "
+            "the cluster autoscaler, the value is ScaleDown. For evictions by the node-pressure controller, the value "
+            "is NodePressure or FailedPodCleanup."
         ),
     ] = ""
     namespace: Annotated[ObjectName, doc("Namespace of the evicted or deleted pod.")] = ""
@@ -120,7 +124,7 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
         str,
         bounded(
             "Node group that was resized or that the node belongs to, in the form namespace/name. If the node group "
-            "exists only at the external provider and not as an API object, the form is provider/name.",
+            "exists only at an external provider, the form is provider/name.",
             limit=512,
         ),
     ] = ""
@@ -130,8 +134,9 @@ class HistoryEntry(Status, frozen=True, omit_defaults=True):
     pods: Annotated[
         tuple[Annotated[str, Meta(max_length=317)], ...],
         bounded(
-            "Pods for which nodes were added (action ScaleUp) or that were evicted from the node (action RemoveNode), "
-            "in the form namespace/name. Only the first 10 pods are listed.",
+            "Pods that the action affects, in the form namespace/name. For action ScaleUp, these are the pods for "
+            "which nodes were added. For action RemoveNode, these are the pods that were evicted from the node. Only "
+            "the first 10 pods are listed.",
             limit=10,
             **ATOMIC,
         ),
@@ -151,9 +156,10 @@ class HistoryRecordSpec(Spec, frozen=True):
 
 
 class HistoryRecord(Spec, frozen=True):
-    """A list of actions of trimtab's controllers, such as evictions and scale-ups. Use `trimtab history` to view it.
+    """HistoryRecord lists actions of trimtab's controllers, such as evictions and scale-ups.
 
-    The operator creates, extends and deletes HistoryRecords. They contain names of nodes and of pods in all namespaces.
+    To view the actions, use `trimtab history`. The operator creates, extends and deletes HistoryRecords. HistoryRecords
+    contain names of nodes and of pods in all namespaces.
     """
 
     spec: HistoryRecordSpec = HistoryRecordSpec()

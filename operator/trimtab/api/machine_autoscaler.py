@@ -60,8 +60,8 @@ class ScaleTargetRef(Spec, frozen=True):
         str,
         Meta(max_length=253),
         doc(
-            "API version of the node group. Supported are MachineSets of machine.openshift.io/v1beta1, and "
-            "MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io/v1beta1 and v1beta2."
+            "API version of the node group. For the Machine API, the version must be machine.openshift.io/v1beta1. For "
+            "Cluster API, the version must be cluster.x-k8s.io/v1beta1 or cluster.x-k8s.io/v1beta2."
         ),
     ] = MACHINE_API_VERSION
 
@@ -81,23 +81,23 @@ class MachineAutoscalerSpec(Spec, frozen=True):
         NaturalInt,
         doc(
             "Minimum number of nodes in the node group. Scale-down does not go below this number. A smaller node group "
-            "is scaled up to it only if enforceNodeGroupMinSize of the ClusterAutoscaler is Enabled. If 0, scale-down "
-            "can remove all nodes. A node group that has never had a node can be scaled up only if its provider or its "
-            "annotations with the prefix capacity.cluster-autoscaler.kubernetes.io describe its nodes."
+            "is scaled up to this number only if enforceNodeGroupMinSize of the ClusterAutoscaler is Enabled. If 0, "
+            "scale-down can remove all nodes. A node group that has never had a node can be scaled up only if its "
+            "provider or its annotations with the prefix capacity.cluster-autoscaler.kubernetes.io describe its nodes."
         ),
     ]
     max_replicas: Annotated[
         PositiveInt,
         doc(
-            "Maximum number of nodes in the node group. Scale-up does not increase the node group above this number. "
-            "A node group that is already larger is not scaled down."
+            "Maximum number of nodes in the node group. Scale-up does not make the node group larger than this number. "
+            "A node group that is already larger is not scaled down to this number."
         ),
     ]
     scale_target_ref: Annotated[
         ScaleTargetRef,
         doc(
-            "Reference to the node group whose size is limited. The node group must be in the namespace of the "
-            "MachineAutoscaler. Only one MachineAutoscaler can refer to a node group."
+            "Reference to the node group whose size this MachineAutoscaler limits. The node group must be in the "
+            "namespace of the MachineAutoscaler. Only one MachineAutoscaler can refer to a node group."
         ),
     ]
 
@@ -111,21 +111,24 @@ class TargetReference(Status, frozen=True):
 
 
 class MachineAutoscalerStatus(Status, frozen=True):
-    """Observed status of the MachineAutoscaler. Only lastTargetRef is also part of OpenShift's MachineAutoscaler."""
+    """Observed status of the MachineAutoscaler. In OpenShift's MachineAutoscaler, lastTargetRef is the only field."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("MachineAutoscaler")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the MachineAutoscaler. Ready: the node group exists, belongs to no other "
-            "MachineAutoscaler, and has the annotations for the minimum and maximum size. PermissionsMissing: the "
-            "service account lacks permissions that the MachineAutoscaler needs."
+            "Current conditions of the MachineAutoscaler. Ready is True if the node group exists, belongs to no other "
+            "MachineAutoscaler, and has the annotations for the minimum and maximum size. PermissionsMissing is True "
+            "if trimtab's service account lacks permissions that the MachineAutoscaler needs."
         ),
     ] = ()
     last_target_ref: Annotated[
         TargetReference | None,
-        doc("Reference to the node group on which the annotations for the minimum and maximum size were last set."),
+        doc(
+            "Reference to the node group on which the operator last set the annotations for the minimum and maximum "
+            "size."
+        ),
     ] = None
     replicas: Annotated[
         NaturalInt | None,

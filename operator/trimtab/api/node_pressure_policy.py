@@ -206,22 +206,22 @@ GRACE_AT_MOST_A_WEEK: Final = f"must be at most {LONGEST_INTERVAL // 3600}h"
 
 
 class MemoryStall(Spec, frozen=True):
-    """Soft threshold for memory pressure stall information (PSI).
+    """Soft threshold for the pressure stall information (PSI) of memory.
 
-    Memory PSI is the percentage of time in which all tasks are stalled because they wait for memory. It can detect
-    thrashing earlier than memory.available. The kubelet reports PSI on Linux nodes with cgroup v2.
+    Memory PSI is the percentage of time in which all tasks are stalled while they wait for memory. Memory PSI can
+    detect thrashing earlier than the memory.available signal. The kubelet reports PSI on Linux nodes with cgroup v2.
     """
 
     percent: Annotated[
         Annotated[float, Meta(gt=0, le=100)],
         doc(
-            "Threshold as a percentage of time. The threshold is met while the signal memory.psi.full of the node, "
-            "averaged over window, is at or above this value."
+            "Threshold as a percentage of time. The threshold is met while the node's memory.psi.full signal, averaged "
+            "over window, is at or above this value."
         ),
     ]
     window: Annotated[
         Literal["avg10", "avg60", "avg300"],
-        doc("Period over which the signal memory.psi.full is averaged: 10, 60 or 300 seconds."),
+        doc("Period over which the memory.psi.full signal is averaged: 10, 60 or 300 seconds."),
     ] = "avg60"
     grace_period: Annotated[
         Duration,
@@ -250,7 +250,7 @@ class FailedPodCleanup(Spec, frozen=True):
 
 
 class NodePressurePolicySpec(Spec, frozen=True):
-    """Nodes that the policy handles, and the thresholds at which pods are evicted from them."""
+    """Nodes to which the policy applies, and the thresholds at which pods are evicted from these nodes."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -298,38 +298,38 @@ class NodePressurePolicySpec(Spec, frozen=True):
     mode: Annotated[
         Mode,
         doc(
-            "Whether the policy evicts pods. Simulate: dry run. The pods that would be evicted are reported in "
-            "status and events, and nothing is changed. Act: pods are evicted, and nodes under pressure receive "
-            "a condition and, unless taintNodes is false, a taint. Defaults to Simulate, so that a new policy "
-            "evicts no pods."
+            "Whether the policy evicts pods. Simulate is a dry run: status and events only report which pods would be "
+            "evicted. Act evicts pods and adds a condition to nodes under pressure. Act also adds a taint to these "
+            "nodes unless taintNodes is false. Defaults to Simulate, so that a new policy evicts no pods."
         ),
     ] = SIMULATE
     node_selector: Annotated[
         Selector | None,
         doc(
-            "Label selector for the nodes that the policy handles. If unset, all nodes are selected. If several "
-            "policies select a node, the policy whose name comes first in alphabetical order handles it."
+            "Label selector for the nodes to which the policy applies. If unset, all nodes are selected. If several "
+            "policies select the same node, only the policy whose name is first in alphabetical order applies to the "
+            "node."
         ),
     ] = None
     eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard eviction thresholds by signal, as in a KubeletConfiguration, for example memory.available: 500Mi. "
-            "While the available amount is below the threshold, pods are evicted immediately, with a grace period of "
-            "at most hardEvictionMaxPodGracePeriod. Signals: memory.available, allocatableMemory.available, "
-            "nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, "
-            "containerfs.inodesFree and pid.available. A percentage such as 10% refers to the capacity of the "
-            "resource; 0% and 100% disable the threshold. If unset, there are no hard thresholds; the defaults of the "
-            "kubelet do not apply.",
+            "Hard eviction thresholds by signal, for example memory.available: 500Mi. The syntax is the same as in a "
+            "KubeletConfiguration. While the available amount is below the threshold, pods are evicted immediately. "
+            "Their termination grace period is at most hardEvictionMaxPodGracePeriod. Supported signals are "
+            "memory.available, allocatableMemory.available, nodefs.available, nodefs.inodesFree, imagefs.available, "
+            "imagefs.inodesFree, containerfs.available, containerfs.inodesFree and pid.available. A percentage such as "
+            "10% refers to the capacity of the resource. The values 0% and 100% disable the threshold. If unset, there "
+            "are no hard thresholds, because the defaults of the kubelet do not apply.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_soft: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Soft eviction thresholds by signal, in the format of evictionHard. Pods are evicted after a "
-            "threshold has been met for the grace period in evictionSoftGracePeriod. If unset, memoryStall is "
-            "the only soft threshold.",
+            "Soft eviction thresholds by signal, in the same format as evictionHard. Pods are evicted when a threshold "
+            "has been met for the grace period in evictionSoftGracePeriod. If unset, memoryStall is the only soft "
+            "threshold.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
@@ -347,15 +347,17 @@ class NodePressurePolicySpec(Spec, frozen=True):
         _signal_map(
             "Minimum amount to reclaim by signal, as a quantity such as 500Mi or as a percentage of the capacity such "
             "as 5%. A threshold that has been met for its grace period remains met until the available amount exceeds "
-            "it by at least this amount. This prevents repeated evictions while a signal is close to its threshold.",
+            "the threshold by at least this amount. This prevents repeated evictions while a signal is close to its "
+            "threshold.",
             Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_max_pod_grace_period: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum termination grace period, in seconds, of pods that are evicted because of a soft threshold. "
-            "Defaults to the terminationGracePeriodSeconds of each pod. In a KubeletConfiguration, the default is 0."
+            "Maximum termination grace period, in seconds, of pods that are evicted because of a soft threshold. If "
+            "unset, the terminationGracePeriodSeconds of each pod applies. In a KubeletConfiguration, by contrast, the "
+            "default is 0."
         ),
     ] = None
     hard_eviction_max_pod_grace_period: Annotated[
@@ -368,8 +370,8 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_pressure_transition_period: Annotated[
         Duration,
         duration_doc(
-            "How long a pressure condition, for example MemoryPressure, and its taint remain on a node after none of "
-            "the thresholds for this condition is met any longer.",
+            "How long a pressure condition such as MemoryPressure, and its taint, remain on a node after the node no "
+            "longer meets any threshold for the condition.",
             ZERO_RULE,
         ),
     ] = "5m"
@@ -383,10 +385,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_forecast: Annotated[
         Duration | None,
         duration_doc(
-            "Period for which signals are forecast. Pods are evicted before the grace period of a met soft threshold "
-            "has elapsed if its signal is predicted to reach the hard threshold within this period. The hard threshold "
-            "is that of evictionHard or, if not set there, of kubeletEvictionHard. If unset, forecasts cause no "
-            "evictions and are only shown by trimtab plan.",
+            "Period for which signals are forecast. Pods are evicted before the grace period of a soft threshold has "
+            "elapsed if the signal is predicted to reach its hard threshold within this period. The hard threshold is "
+            "the one in evictionHard or, if evictionHard does not contain the signal, the one in kubeletEvictionHard. "
+            "If unset, forecasts do not cause evictions, and only `trimtab plan` shows them.",
             COOLDOWN_RULE,
         ),
     ] = None
@@ -394,44 +396,44 @@ class NodePressurePolicySpec(Spec, frozen=True):
     kubelet_eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard eviction thresholds that the kubelets of the selected nodes already have, in the format of "
-            "evictionHard. The field does not configure the kubelets. It is used for evictionForecast and for the "
-            "condition Conflicting. If unset, the kubelet's defaults on Linux are assumed: memory.available 100Mi, "
-            "nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15% and imagefs.inodesFree 5%. If set, the "
-            "list replaces all of these defaults.",
+            "Hard eviction thresholds that are configured in the kubelets on the selected nodes, in the same format as "
+            "evictionHard. This field does not configure the kubelets. The thresholds are used for evictionForecast "
+            "and for the Conflicting condition. If unset, the kubelet's defaults on Linux are assumed: "
+            "memory.available 100Mi, nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15% and "
+            "imagefs.inodesFree 5%. If set, the list replaces all of these defaults.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     ranking: Annotated[
         Ranking,
         doc(
-            "Order in which pods are evicted. UsagePriority: as in the kubelet, pods that exceed their requests come "
-            "first, then pods with a lower priority, then pods that exceed their requests by a larger amount. QoS: as "
-            "in OpenShift 3, BestEffort pods come first, then Burstable pods, then Guaranteed pods. Within a QoS "
-            "class, pods that exceed their requests by a larger amount come first."
+            "Order in which pods are evicted. UsagePriority sorts pods as the kubelet does: pods that exceed their "
+            "requests are evicted first, then pods with a lower priority, and then pods that exceed their requests by "
+            "a larger amount. QoS evicts BestEffort pods first, then Burstable pods, and then Guaranteed pods, as in "
+            "OpenShift 3. Within a QoS class, pods that exceed their requests by a larger amount are evicted first."
         ),
     ] = USAGE_PRIORITY
     taint_nodes: Annotated[
         bool,
         doc(
             "Whether to add a NoSchedule taint to nodes under pressure. The taint key is pressure.trimtab.dev/memory, "
-            "pressure.trimtab.dev/disk or pressure.trimtab.dev/pid. Ignored in mode Simulate."
+            "pressure.trimtab.dev/disk or pressure.trimtab.dev/pid. Ignored in Simulate mode."
         ),
     ] = True
     delete_after: Annotated[
         Duration | None,
         duration_doc(
-            "How long the API server may refuse the eviction of a pod, for example because of its "
-            "PodDisruptionBudget, before the pod is deleted instead. Pods are deleted only while a hard threshold is "
-            "met. If unset, running pods are never deleted.",
+            "How long the operator retries a rejected eviction before it deletes the pod instead. For example, the API "
+            "server rejects the eviction because of a PodDisruptionBudget. Pods are deleted only while a hard "
+            "threshold is met. If unset, running pods are never deleted.",
             ZERO_RULE,
         ),
     ] = None
     failed_pods: Annotated[
         FailedPodCleanup | None,
         doc(
-            "Configures the deletion of pods in phase Failed that the kubelet evicted, on the nodes that this policy "
-            "handles. Ignored in mode Simulate. If unset, such pods are not deleted."
+            "Configures the deletion of pods in phase Failed that the kubelet evicted from nodes to which this policy "
+            "applies. If unset, such pods are not deleted. Ignored in Simulate mode."
         ),
     ] = None
 
@@ -468,17 +470,14 @@ class SignalStatus(Status, frozen=True):
     available: Annotated[
         BigCount,
         doc(
-            "Current value of the signal. For memory.psi.full, this is the time in which all tasks were stalled, "
-            "in hundredths of a percent; 1250 means 12.5%. For all other signals, this is the available number "
-            "of bytes, inodes or PIDs."
+            "Current value of the signal. The value of memory.psi.full is the share of time in which all tasks were "
+            "stalled, in hundredths of a percent. For example, 1250 means 12.5%. The value of any other signal is the "
+            "available number of bytes, inodes or PIDs."
         ),
     ] = 0
     threshold: Annotated[
         BigCount,
-        doc(
-            "Value of the threshold that is met, in the unit of the field available. For memory.psi.full, the unit is "
-            "hundredths of a percent."
-        ),
+        doc("Value of the threshold that is met, in the same unit as the available field."),
     ] = 0
     hard: Annotated[
         bool,
@@ -487,19 +486,22 @@ class SignalStatus(Status, frozen=True):
             "or memoryStall)."
         ),
     ] = False
-    since: Annotated[datetime | None, doc("Start of the period during which the threshold has been met.")] = None
+    since: Annotated[datetime | None, doc("Time since which the threshold has been met.")] = None
 
 
 class NodePressureStatus(Status, frozen=True):
-    """A node on which a threshold is met, or was met within evictionPressureTransitionPeriod."""
+    """A node under pressure.
+
+    A node is under pressure while a threshold is met and for evictionPressureTransitionPeriod afterwards.
+    """
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     conditions: Annotated[
         tuple[PressureCondition, ...],
         bounded(
             "Types of the pressure conditions that this policy has detected on the node, for example MemoryPressure. "
-            "In mode Act, the Node's status contains them with the prefix pressure.trimtab.dev/, for example "
-            "pressure.trimtab.dev/MemoryPressure.",
+            "In Act mode, the operator adds these conditions to the Node's status with the prefix "
+            "pressure.trimtab.dev/, for example pressure.trimtab.dev/MemoryPressure.",
             limit=3,
             **ATOMIC,
         ),
@@ -507,8 +509,8 @@ class NodePressureStatus(Status, frozen=True):
     signals: Annotated[
         tuple[SignalStatus, ...],
         bounded(
-            "Signals whose thresholds are met. Empty if the signals are unknown, or if a threshold was met recently "
-            "but none is met now.",
+            "Signals whose thresholds are currently met. Empty if no threshold is met now or if the signals are "
+            "unknown.",
             limit=len(SIGNALS) * 2,
             **ATOMIC,
         ),
@@ -536,7 +538,7 @@ class UnreadNode(Status, frozen=True):
     since: Annotated[
         datetime | None,
         doc(
-            "Time at which all signals of the node were last known. Unset if they have been unknown since the "
+            "Time at which all signals of the node were last known. Unset if the signals have been unknown since the "
             "operator started."
         ),
     ] = None
@@ -547,26 +549,29 @@ class UnreadNode(Status, frozen=True):
 
 
 class PressureCounts(Status, frozen=True):
-    """Current numbers of nodes, and numbers of evicted and deleted pods since the NodePressurePolicy was created."""
+    """Current numbers of nodes, and total numbers of pods evicted and deleted since the policy was created."""
 
-    nodes: Annotated[NaturalInt, doc("Number of nodes that the policy handles.")] = 0
+    nodes: Annotated[NaturalInt, doc("Number of nodes to which the policy applies.")] = 0
     read: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes whose signals were read recently, either from the kubelet or, if that failed, from the "
-            "API group metrics.k8s.io."
+            "Number of nodes whose signals were read recently, either from the kubelet or, if the kubelet did not "
+            "respond, from the metrics.k8s.io API."
         ),
     ] = 0
     from_metrics: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes whose signals were read from the API group metrics.k8s.io, which provides only "
-            "memory.available. These nodes are also counted in read."
+            "Number of nodes whose signals were read from the metrics.k8s.io API, which provides only "
+            "memory.available. These nodes are also counted in the read field."
         ),
     ] = 0
     under_pressure: Annotated[
         NaturalInt,
-        doc("Number of nodes on which a threshold is met, or was met within evictionPressureTransitionPeriod."),
+        doc(
+            "Number of nodes under pressure. A node is under pressure while a threshold is met and for "
+            "evictionPressureTransitionPeriod afterwards."
+        ),
     ] = 0
     evicted: Annotated[BigCount, doc("Number of pods evicted since the NodePressurePolicy was created.")] = 0
     deleted: Annotated[
@@ -585,32 +590,31 @@ class NodePressurePolicyStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the NodePressurePolicy. Ready: the policy is valid and its nodes are watched. "
-            "Progressing: pods are being evicted. Degraded: a problem prevents part of the spec from being fulfilled. "
-            "Conflicting: another policy handles some of the selected nodes, or a kubelet evicts pods at the same "
-            "threshold or earlier. Contended: a second trimtab installation manages the same objects. "
-            "PermissionsMissing: the service account lacks permissions that the policy needs."
+            "Current conditions of the NodePressurePolicy. Ready is True if the policy is valid and the operator "
+            "watches its nodes. Progressing is True while pods are being evicted. Degraded is True if a problem "
+            "prevents the operator from fulfilling part of the spec. Conflicting is True if another policy applies to "
+            "some of the selected nodes, or if a kubelet evicts pods at the same threshold or earlier. Contended is "
+            "True if a second trimtab installation manages the same objects. PermissionsMissing is True if trimtab's "
+            "service account lacks permissions that the policy needs."
         ),
     ] = ()
     counts: Annotated[
         PressureCounts,
-        doc(
-            "Current numbers of nodes, and numbers of evicted and deleted pods since the NodePressurePolicy was "
-            "created."
-        ),
+        doc("Current numbers of nodes, and total numbers of pods evicted and deleted since the policy was created."),
     ] = PressureCounts()
     nodes: Annotated[
         tuple[NodePressureStatus, ...], bounded("Nodes under pressure, sorted by name.", limit=MAX_NODES, **ATOMIC)
     ] = ()
     nodes_omitted: Annotated[
-        NaturalInt, doc("Number of nodes under pressure that are not listed in status.nodes, whose length is limited.")
+        NaturalInt,
+        doc("Number of nodes under pressure that are omitted from status.nodes because its length is limited."),
     ] = 0
     unread: Annotated[
         tuple[UnreadNode, ...],
         bounded(
-            "Nodes whose signals are unknown, sorted by name. The signals could not be read from the kubelet or from "
-            "metrics.k8s.io for at least three monitoring intervals (at least 30s), or the kubelet reports no usable "
-            "value of a signal for which the policy has a threshold. Nodes that are counted in counts.fromMetrics are "
+            "Nodes whose signals are unknown, sorted by name. The signals are unknown if the operator could not read "
+            "them for at least three monitoring intervals (at least 30s). The signals are also unknown if the kubelet "
+            "reports no usable value for a signal with a threshold. Nodes that are counted in counts.fromMetrics are "
             "not listed.",
             limit=MAX_UNREAD,
             **ATOMIC,
@@ -618,16 +622,16 @@ class NodePressurePolicyStatus(Status, frozen=True):
     ] = ()
     unread_omitted: Annotated[
         NaturalInt,
-        doc("Number of nodes with unknown signals that are not listed in status.unread, whose length is limited."),
+        doc("Number of nodes with unknown signals that are omitted from status.unread because its length is limited."),
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
 
 
 class NodePressurePolicy(Spec, frozen=True):
-    """Evicts pods from nodes that run low on memory, disk space, inodes or PIDs, before the kubelet does.
+    """Evicts pods from nodes that run low on memory, disk space, inodes or PIDs, before the kubelet evicts them.
 
-    Requires the node-pressure controller, which is enabled with the Helm value controllers.pressure.enabled (default
-    false).
+    By default, the node-pressure controller is disabled. To enable it, set the Helm value controllers.pressure.enabled
+    to true.
     """
 
     spec: NodePressurePolicySpec

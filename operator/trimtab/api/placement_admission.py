@@ -137,14 +137,14 @@ def parse_node_selector(text: str) -> dict[str, str]:
 
 
 _FAILURE_POLICY: Final = (
-    "How requests are handled if the webhook fails or does not respond. Fail: requests are refused. Ignore: "
-    "requests are admitted without applying the rule."
+    "What happens to requests if the webhook fails or does not respond. Fail rejects the "
+    "requests. Ignore admits the requests without applying the rule."
 )
 FailClosed = Annotated[FailurePolicy, doc(_FAILURE_POLICY)]
 
 
 class ProtectedTaint(Spec, frozen=True):
-    """Taints that pods must not tolerate, selected by key and, if set, by value and effect."""
+    """Taints that pods must not tolerate, selected by key and optionally by value and effect."""
 
     key: Annotated[LabelKey, doc("Key of the taint.")]
     value: Annotated[LabelValue | None, doc("Value of the taint. If unset, taints with any value are protected.")] = (
@@ -175,8 +175,8 @@ class PodNodeConstraints(Spec, frozen=True):
     node_selector_label_blacklist: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of node labels that pods must not use in spec.nodeSelector. spec.nodeName is restricted even "
-            "if the list is empty.",
+            "Keys of node labels that pods must not use in spec.nodeSelector. The rule also restricts spec.nodeName, "
+            "even if this list is empty.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -184,11 +184,12 @@ class PodNodeConstraints(Spec, frozen=True):
     additional_checks: Annotated[
         tuple[AdditionalCheck, ...],
         bounded(
-            "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity: restricts node "
-            "affinity for blacklisted labels and metadata.name. Tolerations: restricts tolerations of protectedTaints. "
-            "GatedPodUpdates: restricts changes to the node selector and node affinity of pods with scheduling gates. "
-            "EphemeralContainers: restricts the addition of ephemeral containers to pods that the user could not "
-            "create. DaemonSets: also applies the rule to the pod templates of DaemonSets.",
+            "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity restricts node "
+            "affinity for metadata.name and for the labels in nodeSelectorLabelBlacklist. Tolerations restricts "
+            "tolerations for the taints in protectedTaints. GatedPodUpdates restricts changes to the node selector and "
+            "node affinity of pods with scheduling gates. EphemeralContainers restricts the addition of ephemeral "
+            "containers to pods that the user could not create. DaemonSets extends the rule to the pod templates of "
+            "DaemonSets.",
             limit=5,
             **SET,
         ),
@@ -196,7 +197,7 @@ class PodNodeConstraints(Spec, frozen=True):
     protected_taints: Annotated[
         tuple[ProtectedTaint, ...],
         bounded(
-            "Taints that pods must not tolerate. Required if additionalChecks contains Tolerations, and must be empty "
+            "Taints that pods must not tolerate. Required if additionalChecks contains Tolerations. Must be empty "
             "otherwise.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
@@ -223,16 +224,16 @@ class PodNodeSelector(Spec, frozen=True):
     namespace_whitelists: Annotated[
         dict[NamespaceName, NodeSelectorText],
         bounded(
-            "Permitted node selectors by namespace, as comma-separated key=value pairs. A pod is refused if its node "
-            "selector, including the pairs added for its namespace, contains other pairs. In namespaces that are not "
-            "listed, every node selector is permitted.",
+            "Allowed node selectors by namespace, as comma-separated key=value pairs. A pod is rejected if its node "
+            "selector contains other pairs, even if this rule added the pairs for the namespace. In namespaces that "
+            "are not listed, every node selector is allowed.",
             limit=MAX_NAMESPACES,
         ),
     ] = msgspec.field(default_factory=dict)
     check_updates: Annotated[
         bool,
         doc(
-            "Whether to also check updates that change the node selector of a pod. Kubernetes permits such updates "
+            "Whether to also check updates that change the node selector of a pod. Kubernetes allows such updates "
             "while the pod has scheduling gates."
         ),
     ] = True
@@ -240,9 +241,9 @@ class PodNodeSelector(Spec, frozen=True):
         bool,
         doc(
             "Whether pods that the DaemonSet controller creates are exempt from this rule. The DaemonSet controller "
-            "ignores the node selector of the namespace and creates a pod for each node that matches the pod "
-            "template. If a node does not match the node selector of the namespace, the kubelet rejects the pod, and "
-            "the controller creates it again."
+            "ignores the node selector of the namespace and creates a pod for each node that matches the pod template. "
+            "If a node does not match the node selector of the namespace, the kubelet rejects the pod, and the "
+            "controller creates another pod."
         ),
     ] = False
     failure_policy: FailClosed = "Fail"
@@ -256,34 +257,35 @@ class DefaultTolerationSeconds(Spec, frozen=True):
 
     not_ready_toleration_seconds: Annotated[
         Seconds,
-        doc("tolerationSeconds of the toleration that is added for the taint node.kubernetes.io/not-ready:NoExecute."),
+        doc("tolerationSeconds of the toleration that is added for the node.kubernetes.io/not-ready:NoExecute taint."),
     ] = 300
     unreachable_toleration_seconds: Annotated[
         Seconds,
         doc(
-            "tolerationSeconds of the toleration that is added for the taint node.kubernetes.io/unreachable:NoExecute."
+            "tolerationSeconds of the toleration that is added for the node.kubernetes.io/unreachable:NoExecute taint."
         ),
     ] = 300
     adjust_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether to replace the tolerationSeconds of tolerations that kube-apiserver has added with the values of "
-            "defaultTolerationSeconds. A toleration is assumed to be from kube-apiserver if its tolerationSeconds "
-            "equals apiServerDefaultSeconds. Tolerations to which a user gave this value are therefore replaced too."
+            "Whether to replace the tolerationSeconds of tolerations that kube-apiserver has added. A toleration is "
+            "assumed to be from kube-apiserver if its tolerationSeconds equals apiServerDefaultSeconds. The "
+            "tolerationSeconds is therefore also replaced if a user set the same value."
         ),
     ] = True
     api_server_default_seconds: Annotated[
         Seconds,
         doc(
             "tolerationSeconds of the tolerations that kube-apiserver adds before it calls webhooks. Must match the "
-            "kube-apiserver flags --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds."
+            "--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds flags of "
+            "kube-apiserver."
         ),
     ] = 300
     failure_policy: FailClosed = "Ignore"
 
 
 class PodToleration(Spec, frozen=True):
-    """A toleration, in the format of the tolerations of a pod."""
+    """A toleration, in the same format as in a pod spec."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -313,8 +315,8 @@ class PodToleration(Spec, frozen=True):
     operator: Annotated[
         Literal["Equal", "Exists"],
         doc(
-            "Relationship between the value of the taint and the value of the toleration. Equal: the values must be "
-            "equal. Exists: the taint may have any value."
+            "How the toleration is compared with the value of a taint. Equal matches only taints with the same value. "
+            "Exists matches taints with any value."
         ),
     ] = "Equal"
     value: Annotated[
@@ -344,8 +346,8 @@ class PodTolerationRestriction(Spec, frozen=True):
     default_tolerations: Annotated[
         tuple[PodToleration, ...],
         bounded(
-            "Tolerations that are added to pods in namespaces without the annotation "
-            "scheduler.alpha.kubernetes.io/defaultTolerations.",
+            "Tolerations that are added to pods in namespaces without the "
+            "scheduler.alpha.kubernetes.io/defaultTolerations annotation.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -353,11 +355,12 @@ class PodTolerationRestriction(Spec, frozen=True):
     tolerations_whitelist: Annotated[
         tuple[PodToleration, ...],
         bounded(
-            "Tolerations that pods may have in namespaces without the annotation "
-            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. A pod's toleration is permitted if an entry has the "
-            "same key, effect and value. An entry with operator Exists matches all values, and all keys if it has no "
-            "key. An entry without effect matches all effects. If an entry sets tolerationSeconds, the toleration must "
-            "set the same or a smaller number. If the list is empty, all tolerations are permitted.",
+            "Tolerations that pods may have in namespaces without the "
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist annotation. A pod's toleration is allowed if an entry "
+            "has the same key, effect and value. An entry with operator Exists matches all values. An entry with "
+            "operator Exists and without a key matches all keys. An entry without an effect matches all effects. If an "
+            "entry sets tolerationSeconds, the toleration must set the same or a smaller number. If the list is empty, "
+            "all tolerations are allowed.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -365,9 +368,9 @@ class PodTolerationRestriction(Spec, frozen=True):
     allow_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether pods may have the following tolerations even if they are not on the whitelist: not-ready and "
-            "unreachable for 300 seconds, which kube-apiserver adds, memory-pressure, which this rule adds to pods "
-            "that are not BestEffort, and the tolerations that other rules add."
+            "Whether to allow tolerations that are added automatically, even if tolerationsWhitelist does not contain "
+            "them. kube-apiserver adds tolerations of 300 seconds for not-ready and unreachable nodes. This rule adds "
+            "a toleration for memory pressure to pods that are not BestEffort. Other rules can add further tolerations."
         ),
     ] = True
     failure_policy: FailClosed = "Fail"
@@ -420,7 +423,7 @@ class DedicatedPool(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the pool, which is shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the pool, which is shown to users whose requests are rejected.")]
     taint: Annotated[
         NodeTaint,
         doc(
@@ -440,8 +443,8 @@ class DedicatedPool(Spec, frozen=True):
     namespaces: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Namespaces whose pods belong to the pool and run only on its nodes, regardless of the user who creates "
-            "them.",
+            "Namespaces whose pods belong to the pool and run only on its nodes, regardless of which user creates the "
+            "pods.",
             limit=MAX_NAMESPACES,
             **SET,
         ),
@@ -467,10 +470,10 @@ class DedicatedNodes(Spec, frozen=True):
     pools: Annotated[
         tuple[DedicatedPool, ...],
         bounded(
-            "Pools of reserved nodes. Names and taints must be unique. If a pod matches several pools, it runs on "
-            "the nodes of one of them, in this order of precedence: the pool whose label the pod requires, the "
-            "pool whose taint key the pod tolerates, the pool that lists the pod's namespace, the first pool in "
-            "the list.",
+            "Pools of reserved nodes. The names and taints of the pools must be unique. If a pod matches several "
+            "pools, the pool whose label the pod requires takes precedence, then the pool whose taint key the pod "
+            "tolerates, and then the pool that lists the pod's namespace. Otherwise, the first pool in the list is "
+            "used.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_POOL_PER_TAINT),
@@ -494,7 +497,7 @@ class HardwareClass(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the hardware class, which is shown to users whose requests are refused.")]
+    name: Annotated[Name, doc("Name of the hardware class, which is shown to users whose requests are rejected.")]
     taint: Annotated[
         NodeTaint,
         doc(
@@ -529,9 +532,9 @@ class HardwareClass(Spec, frozen=True):
     exclusive: Annotated[
         bool,
         doc(
-            "Whether to refuse pods that do not use the hardware but tolerate the taint or bypass it with "
-            "spec.nodeName. DaemonSets that tolerate the taint and pods that set spec.nodeName are admitted if "
-            "the user has RBAC permission to create the subresource pods/binding in the namespace."
+            "Whether to reject pods that do not use the hardware but tolerate the taint or bypass it with "
+            "spec.nodeName. If RBAC allows the user to create pods/binding in the namespace, pods that set "
+            "spec.nodeName and DaemonSets that tolerate the taint are admitted."
         ),
     ] = False
 
@@ -542,7 +545,8 @@ class SpecialHardware(Spec, frozen=True):
     classes: Annotated[
         tuple[HardwareClass, ...],
         bounded(
-            "Classes of special hardware, for example one for each GPU model. Their names and taints must be unique.",
+            "Classes of special hardware, for example one for each GPU model. The names and taints of the classes must "
+            "be unique.",
             limit=MAX_POOLS,
             least=1,
             **_unique_taints(ONE_CLASS_PER_TAINT),
@@ -557,10 +561,10 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     mode: Annotated[
         Literal["Enforce", "Warn"],
         doc(
-            "Whether the rules are enforced. Enforce: requests are changed and refused according to the rules. Warn: "
-            "dry run. Clients only receive warnings, status.counts contains the results that mode Enforce would have, "
-            "and the failure policy of all rules is Ignore. Defaults to Enforce, so that the rules apply as soon as "
-            "the PlacementAdmission is created."
+            "Whether the rules are enforced. In Enforce mode, the rules change and reject requests. Warn mode is a dry "
+            "run: clients only receive warnings, status.counts contains the results that Enforce mode would have, and "
+            "the failure policy of all rules is Ignore. Defaults to Enforce, so that the rules apply when the "
+            "PlacementAdmission is created."
         ),
     ] = "Enforce"
     exempt_namespaces: Annotated[
@@ -575,59 +579,59 @@ class PlacementAdmissionSpec(Spec, frozen=True):
     pod_node_constraints: Annotated[
         PodNodeConstraints | None,
         doc(
-            "Refuses pods and pod templates that set spec.nodeName or select nodes by a blacklisted label, "
-            "unless the user has RBAC permission to create the subresource pods/binding in the namespace. "
-            "Applies to Pods, PodTemplates, ReplicationControllers, Deployments, ReplicaSets, StatefulSets, "
-            "DeploymentConfigs, Jobs and CronJobs, and with the additional check DaemonSets also to DaemonSets. "
-            "Equivalent to OpenShift's admission plugin PodNodeConstraints."
+            "Rejects pods and pod templates that set spec.nodeName or select nodes by a label in "
+            "nodeSelectorLabelBlacklist, unless RBAC allows the user to create pods/binding in the namespace. The rule "
+            "applies to Pods, PodTemplates, ReplicationControllers, Deployments, ReplicaSets, StatefulSets, "
+            "DeploymentConfigs, Jobs and CronJobs. The additional check DaemonSets extends the rule to DaemonSets. "
+            "Equivalent to OpenShift's PodNodeConstraints admission plugin."
         ),
     ] = None
     pod_node_selector: Annotated[
         PodNodeSelector | None,
         doc(
-            "Adds the node selector of the namespace to pods, and refuses pods whose own node selector conflicts with "
-            "it. The node selector of a namespace is the value of its annotation "
-            "scheduler.alpha.kubernetes.io/node-selector or, if that is not set, openshift.io/node-selector. Without "
-            "both annotations, clusterDefaultNodeSelector is used. An empty annotation means that the namespace has no "
-            "node selector."
+            "Adds the node selector of the namespace to pods, and rejects pods whose own node selector conflicts with "
+            "it. The node selector of a namespace is the value of its scheduler.alpha.kubernetes.io/node-selector "
+            "annotation. If the namespace does not have this annotation, the openshift.io/node-selector annotation is "
+            "used. If the namespace has neither annotation, clusterDefaultNodeSelector is used. An empty annotation "
+            "means that the namespace has no node selector."
         ),
     ] = None
     default_toleration_seconds: Annotated[
         DefaultTolerationSeconds | None,
         doc(
-            "Adds tolerations for the taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable to pods "
+            "Adds tolerations for the node.kubernetes.io/not-ready and node.kubernetes.io/unreachable taints to pods "
             "that do not have such tolerations."
         ),
     ] = None
     pod_toleration_restriction: Annotated[
         PodTolerationRestriction | None,
         doc(
-            "Adds the default tolerations of the namespace to pods, and refuses pods with tolerations that are not on "
-            "the whitelist of the namespace."
+            "Adds the default tolerations of the namespace to pods, and rejects pods with tolerations that the "
+            "namespace does not allow."
         ),
     ] = None
     extended_resource_toleration: Annotated[
         ExtendedResourceToleration | None,
         doc(
-            "Adds a toleration for each extended resource that a pod requests. The toleration has the name of the "
-            "resource as its key, operator Exists and effect NoSchedule."
+            "Adds a toleration for each extended resource that a pod requests. The key of the toleration is the name "
+            "of the resource, the operator is Exists, and the effect is NoSchedule."
         ),
     ] = None
     dedicated_nodes: Annotated[
         DedicatedNodes | None,
         doc(
-            "Reserves nodes for the pods of user groups and namespaces. These pods receive a toleration and a "
-            "required node affinity for the reserved nodes. Other pods that tolerate the taint of the reserved "
-            "nodes are refused. DaemonSets may tolerate the taint, and pods may set spec.nodeName, if the user "
-            "has RBAC permission to create the subresource pods/binding in the namespace."
+            "Reserves nodes for the pods of user groups and namespaces. These pods receive a toleration and a required "
+            "node affinity for the reserved nodes. Other pods that tolerate the taint of the reserved nodes are "
+            "rejected. If RBAC allows the user to create pods/binding in the namespace, DaemonSets may tolerate the "
+            "taint and pods may set spec.nodeName."
         ),
     ] = None
     special_hardware: Annotated[
         SpecialHardware | None,
         doc(
-            "Adds tolerations to pods that use special hardware, for example GPUs, so that they can run on "
-            "tainted nodes that have the hardware. The taint keeps pods that do not tolerate it off these nodes. "
-            "If a class is exclusive, pods that do not use its hardware but tolerate its taint are refused."
+            "Adds tolerations to pods that use special hardware, for example GPUs, so that these pods can run on the "
+            "tainted nodes that have the hardware. The taint keeps other pods off these nodes. If a class is "
+            "exclusive, pods that tolerate the taint without using the hardware are rejected."
         ),
     ] = None
 
@@ -639,10 +643,10 @@ class RuleCount(Status, frozen=True):
     result: Annotated[
         Result,
         doc(
-            "Result of the rule. Mutated: the rule changed the object or, outside mode Enforce, would have changed "
-            "it. Allowed: the rule admitted the final object. Refused: the rule refused the request. Warned: the rule "
-            "would have refused the request in mode Enforce. A request that is changed and admitted is counted both "
-            "as Mutated and as Allowed."
+            "Result of the rule. Mutated means that the rule changed the object, or would have changed the object in "
+            "Enforce mode. Allowed means that the rule admitted the final object. Refused means that the rule rejected "
+            "the request. Warned means that the rule would have rejected the request in Enforce mode. A request that "
+            "is changed and admitted is counted both as Mutated and as Allowed."
         ),
     ]
     count: Annotated[
@@ -655,18 +659,18 @@ class RuleCount(Status, frozen=True):
 
 
 class RecentRefusal(Status, frozen=True):
-    """A request that a rule refused. If several rules refused it, there is one entry for each rule."""
+    """A request that a rule rejected. If several rules rejected the request, there is one entry for each rule."""
 
-    time: Annotated[datetime, doc("Time at which the request was refused.")]
-    rule: Annotated[RuleName, doc("Name of the rule that refused the request.")]
-    kind: Annotated[ObjectName, doc("Kind of the refused object, for example Pod.")]
-    namespace: Annotated[ObjectName, doc("Namespace of the refused object.")]
-    name: Annotated[ObjectName, doc("Name of the refused object, or its generateName if it has no name yet.")]
+    time: Annotated[datetime, doc("Time at which the request was rejected.")]
+    rule: Annotated[RuleName, doc("Name of the rule that rejected the request.")]
+    kind: Annotated[ObjectName, doc("Kind of the rejected object, for example Pod.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the rejected object.")]
+    name: Annotated[ObjectName, doc("Name of the rejected object, or its generateName if the object has no name yet.")]
     message: Annotated[ShortText, doc("Human-readable message that was returned to the client.")] = ""
 
 
 class ReplicaStatus(Status, frozen=True):
-    """A replica of the operator that handles admission requests."""
+    """A replica of the operator that serves admission requests."""
 
     name: Annotated[ObjectName, doc("Name of the replica's pod.")]
     last_seen: Annotated[
@@ -697,25 +701,26 @@ class PlacementAdmissionStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the PlacementAdmission. Ready: the rules are valid and the webhooks are registered. "
-            "Degraded: a problem prevents part of the spec from being fulfilled. PermissionsMissing: the service "
-            "account lacks permissions that the PlacementAdmission needs. If the rules are invalid, Ready is False, "
-            "Degraded is True, and the last valid rules remain in effect."
+            "Current conditions of the PlacementAdmission. Ready is True if the rules are valid and the webhooks are "
+            "registered. Degraded is True if a problem prevents the operator from fulfilling part of the spec. "
+            "PermissionsMissing is True if trimtab's service account lacks permissions that the PlacementAdmission "
+            "needs. If the rules are invalid, Ready is False, Degraded is True, and the last valid rules remain in "
+            "effect."
         ),
     ] = ()
     mutated: Annotated[
         BigCount,
         doc(
-            "Number of requests that the rules have changed since the PlacementAdmission was created or, outside mode "
-            "Enforce, would have changed."
+            "Number of requests that the rules have changed, or would have changed in Enforce mode, since the "
+            "PlacementAdmission was created."
         ),
     ] = 0
     refused: Annotated[
         BigCount,
         doc(
-            "Number of requests that the rules have refused since the PlacementAdmission was created. Requests are "
-            "refused only in mode Enforce. In mode Warn, requests that would have been refused are counted in the "
-            "entries of status.counts with the result Warned."
+            "Number of requests that the rules have rejected since the PlacementAdmission was created. Rules reject "
+            "requests only in Enforce mode. In Warn mode, status.counts contains the number of requests that would "
+            "have been rejected, with the result Warned."
         ),
     ] = 0
     counts: Annotated[
@@ -725,13 +730,13 @@ class PlacementAdmissionStatus(Status, frozen=True):
     recent_refusals: Annotated[
         tuple[RecentRefusal, ...],
         bounded(
-            "Most recent requests that the rules refused in mode Enforce, latest first.", limit=MAX_REFUSALS, **ATOMIC
+            "Most recent requests that the rules rejected in Enforce mode, latest first.", limit=MAX_REFUSALS, **ATOMIC
         ),
     ] = ()
     replicas: Annotated[
         tuple[ReplicaStatus, ...],
         bounded(
-            "Replicas of the operator that handle admission requests, sorted by name.",
+            "Replicas of the operator that serve admission requests, sorted by name.",
             limit=MAX_REPLICAS,
             **list_map("name"),
         ),
@@ -739,12 +744,12 @@ class PlacementAdmissionStatus(Status, frozen=True):
 
 
 class PlacementAdmission(Spec, frozen=True):
-    """Configures placement admission, which checks and changes how new pods and pod templates select nodes.
+    """Configures placement admission, which validates and changes how new pods and pod templates select nodes.
 
-    Placement admission uses admission webhooks. There is one PlacementAdmission per cluster, named default. Without a
-    PlacementAdmission, no rules are applied.
+    Placement admission uses admission webhooks. A cluster can have only one PlacementAdmission, which must be named
+    default. Without a PlacementAdmission, no rules are applied.
 
-    Requires the admission webhooks, which are enabled with the Helm value admission.enabled (default false).
+    By default, the admission webhooks are disabled. To enable them, set the Helm value admission.enabled to true.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

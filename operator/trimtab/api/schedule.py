@@ -16,8 +16,8 @@ class Schedule(Spec, frozen=True):
     cron: Annotated[
         Cron,
         doc(
-            "Cron expression with five fields: minute, hour, day of month, month and day of week, for example '30 2 * "
-            "* 1-5'. Names (MON, JAN), ranges, steps, lists, L and # are supported.",
+            "Cron expression, for example '30 2 * * 1-5'. The five fields are minute, hour, day of month, month and "
+            "day of week. Names (MON, JAN), ranges, steps, lists, L and # are supported.",
             CRON_RULE,
         ),
     ]
@@ -46,8 +46,9 @@ class Window(Spec, frozen=True):
     schedule: Annotated[
         Cron,
         doc(
-            "Cron expression of the times at which the window opens: minute, hour, day of month, month and day of "
-            "week, for example '0 22 * * 1-5'. Names (MON, JAN), ranges, steps, lists, L and # are supported.",
+            "Cron expression that determines when the window opens, for example '0 22 * * 1-5'. The five fields are "
+            "minute, hour, day of month, month and day of week. Names (MON, JAN), ranges, steps, lists, L and # are "
+            "supported.",
             CRON_RULE,
         ),
     ]

@@ -53,7 +53,7 @@ class ManagedResource(Spec, frozen=True):
 
     name: Annotated[ExtendedResourceName, doc("Name of the extended resource, for example example.com/gpu-memory.")]
     ignored_by_scheduler: Annotated[
-        bool, doc("Whether the plugin NodeResourcesFit ignores the resource, because the extender checks it.")
+        bool, doc("Whether the NodeResourcesFit plugin ignores the resource because the extender checks it.")
     ] = False
 
 
@@ -102,7 +102,10 @@ class ExtenderTLS(Spec, frozen=True):
 
 
 class Extender(Spec, frozen=True):
-    """A scheduler extender. Without managedResources, it is called for every pod of the policy."""
+    """A scheduler extender.
+
+    If managedResources is empty, the extender is called for every pod that the policy schedules.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -174,7 +177,7 @@ class Extender(Spec, frozen=True):
         tuple[ManagedResource, ...],
         bounded(
             "Extended resources that the extender manages. The extender is called only for pods that request at least "
-            "one of these resources. If empty, it is called for every pod of the policy.",
+            "one of these resources. If empty, the extender is called for every pod that the policy schedules.",
             limit=MAX_MANAGED,
             **list_map("name"),
         ),
@@ -182,8 +185,9 @@ class Extender(Spec, frozen=True):
     ignorable: Annotated[
         bool,
         doc(
-            "Whether pods are scheduled without the extender if it does not respond or returns an error. Errors of "
-            "prioritize requests are always ignored. Errors of bind requests are never ignored."
+            "Whether pods are scheduled without the extender if the extender does not respond or returns an error. "
+            "Regardless of this field, errors of prioritize requests are always ignored, and errors of bind requests "
+            "are never ignored."
         ),
     ] = False
     tls_config: Annotated[

@@ -53,8 +53,8 @@ InclusionPolicy = Literal["Honor", "Ignore"]
 class DefaultConstraint(Spec, frozen=True):
     """A default topology spread constraint for pods that do not define any.
 
-    It has no labelSelector. Instead, it counts the pods that are selected by the Services and the controller of the
-    pod.
+    A default constraint has no labelSelector. Instead, the constraint counts the pods that the Services and the
+    controller of the pod select.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -69,16 +69,16 @@ class DefaultConstraint(Spec, frozen=True):
     max_skew: Annotated[
         PositiveInt,
         doc(
-            "Maximum permitted difference between the number of pods in a topology domain and the minimum number of "
-            "pods in any domain."
+            "Maximum allowed difference between the number of pods in a topology domain and the minimum number of pods "
+            "in any domain."
         ),
     ]
     topology_key: Annotated[LabelKey, doc("Key of the node label whose values define the topology domains.")]
     when_unsatisfiable: Annotated[
         Literal["DoNotSchedule", "ScheduleAnyway"],
         doc(
-            "How nodes that violate the constraint are treated. DoNotSchedule: the nodes are not feasible. "
-            "ScheduleAnyway: the nodes have a lower score."
+            "Whether pods can be scheduled to nodes on which they violate the constraint. DoNotSchedule excludes such "
+            "nodes. ScheduleAnyway gives such nodes a lower score."
         ),
     ]
     min_domains: Annotated[
@@ -91,15 +91,15 @@ class DefaultConstraint(Spec, frozen=True):
     node_affinity_policy: Annotated[
         InclusionPolicy,
         doc(
-            "How the pod's node affinity is treated. Honor: only nodes that match the pod's node selector and "
-            "required node affinity are counted. Ignore: all nodes are counted."
+            "How the pod's node affinity affects the calculation of the skew. Honor includes only nodes that match the "
+            "pod's node selector and required node affinity. Ignore includes all nodes."
         ),
     ] = "Honor"
     node_taints_policy: Annotated[
         InclusionPolicy,
         doc(
-            "How node taints are treated. Honor: nodes with taints that the pod does not tolerate are not counted. "
-            "Ignore: nodes are counted regardless of their taints."
+            "How node taints affect the calculation of the skew. Honor excludes nodes with taints that the pod does "
+            "not tolerate. Ignore includes nodes regardless of their taints."
         ),
     ] = "Ignore"
 
@@ -131,9 +131,9 @@ class PodTopologySpreadArgs(Spec, frozen=True):
     defaulting_type: Annotated[
         Literal["System", "List"],
         doc(
-            "Source of the default constraints. System: the defaults of kube-scheduler, which spread pods across "
-            "hosts (maxSkew 3) and zones (maxSkew 5) with whenUnsatisfiable ScheduleAnyway. List: the constraints in "
-            "defaultConstraints, which may be empty."
+            "Source of the default constraints. System uses the defaults of kube-scheduler, which spread pods across "
+            "hosts (maxSkew 3) and zones (maxSkew 5) with whenUnsatisfiable ScheduleAnyway. List uses the constraints "
+            "in defaultConstraints, which may be empty."
         ),
     ] = "System"
     default_constraints: Annotated[
@@ -193,14 +193,14 @@ class NodeFieldRequirement(Spec, frozen=True):
     operator: Annotated[
         Literal["In", "NotIn"],
         doc(
-            "Relationship of the node's name to the name in values. In: the names must be equal. NotIn: the names must "
-            "differ."
+            "How the node's name is compared with the name in values. In matches only the node with this name. NotIn "
+            "matches all other nodes."
         ),
     ]
     values: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         Meta(
-            description="Name of the node. Must contain exactly one item.",
+            description="Name of the node. The list must contain exactly one item.",
             min_length=1,
             max_length=1,
             extra_json_schema=ATOMIC,
@@ -254,7 +254,7 @@ class RequiredNodeTerms(Spec, frozen=True):
 
 
 class PreferredTerm(Spec, frozen=True):
-    """A node selector term, and the weight that is added to the score of nodes that match it."""
+    """A node selector term with a weight. The weight is added to the score of nodes that match the term."""
 
     weight: Annotated[
         int, Meta(ge=1, le=100, description="Weight that is added to the score of nodes that match the term.")
@@ -271,14 +271,15 @@ class AddedAffinity(Spec, frozen=True):
     required_during_scheduling_ignored_during_execution: Annotated[
         RequiredNodeTerms | None,
         doc(
-            "Required node selector terms. A node that matches none of them is not feasible for any pod of the "
-            "scheduler."
+            "Required node selector terms. Pods of this scheduler run only on nodes that match at least one of the "
+            "terms."
         ),
     ] = None
     preferred_during_scheduling_ignored_during_execution: Annotated[
         tuple[PreferredTerm, ...],
         bounded(
-            "Preferred node selector terms. The weight of each term is added to the score of nodes that match it.",
+            "Preferred node selector terms. The weight of each term is added to the score of nodes that match the "
+            "term.",
             limit=MAX_TERMS,
             **ATOMIC,
         ),

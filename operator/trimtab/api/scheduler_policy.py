@@ -191,7 +191,7 @@ class LabelsPresence(Spec, frozen=True):
         ),
     ]
     presence: Annotated[
-        bool, doc("Whether nodes must have all of the labels. If false, nodes must have none of them.")
+        bool, doc("Whether nodes must have all of the labels. If false, nodes must have none of the labels.")
     ] = False
 
 
@@ -204,14 +204,11 @@ class PredicateArgument(Spec, frozen=True):
 
     service_affinity: Annotated[
         ServiceAffinity | None,
-        doc("Requires that all pods of a Service run on nodes with the same values of the given labels."),
+        doc("Requires that all pods of a Service run on nodes that have the same values for the given labels."),
     ] = None
     labels_presence: Annotated[
         LabelsPresence | None,
-        doc(
-            "Requires that nodes have all of the given labels if presence is true, or none of them if presence is "
-            "false."
-        ),
+        doc("Requires that nodes have all of the given labels or, if presence is false, none of the labels."),
     ] = None
 
 
@@ -293,7 +290,7 @@ class PriorityArgument(Spec, frozen=True):
     ] = None
     label_preference: Annotated[
         LabelPreference | None,
-        doc("Prefers nodes that have a label if presence is true, or nodes that do not have it if presence is false."),
+        doc("Prefers nodes that have the given label or, if presence is false, nodes that do not have the label."),
     ] = None
     requested_to_capacity_ratio_arguments: Annotated[
         RequestedToCapacityRatioArguments | None,
@@ -352,8 +349,10 @@ class Policy(Spec, frozen=True):
         Meta(
             ge=0,
             le=100,
-            description="Weight that InterPodAffinityPriority gives to the required pod affinity terms of running pods "
-            "that match the pending pod. 0 is treated as 1.",
+            description=(
+                "Weight of the required pod affinity terms of running pods that match the pending pod, in the "
+                "score of InterPodAffinityPriority. The value 0 is treated as 1."
+            ),
         ),
     ] = 1
     always_check_all_predicates: Annotated[
@@ -399,9 +398,9 @@ class ScoringStrategy(Spec, frozen=True):
     type: Annotated[
         ScoringType,
         doc(
-            "Scoring method. LeastAllocated: prefers nodes with the lowest ratio of requested to allocatable "
-            "resources. MostAllocated: prefers nodes with the highest ratio, to pack pods onto few nodes. "
-            "RequestedToCapacityRatio: scores nodes with the function in shape."
+            "Scoring method. LeastAllocated prefers nodes with the lowest ratio of requested to allocatable resources. "
+            "MostAllocated prefers nodes with the highest ratio, to pack pods onto few nodes. RequestedToCapacityRatio "
+            "scores nodes with the function in shape."
         ),
     ] = "LeastAllocated"
     resources: Annotated[
@@ -431,8 +430,8 @@ class PluginScore(Spec, frozen=True):
     weight: Annotated[
         PluginWeight,
         doc(
-            "Factor by which the score of the plugin is multiplied before the scores of all plugins are added. 0 "
-            "disables the plugin's score."
+            "Factor by which the score of the plugin is multiplied before the scores of all plugins are added. The "
+            "value 0 disables the plugin's score."
         ),
     ]
 
@@ -454,7 +453,7 @@ class Profile(Spec, frozen=True):
             **list_map("name"),
         ),
     ] = ()
-    scoring_strategy: Annotated[ScoringStrategy, doc("How the plugin NodeResourcesFit scores nodes.")] = (
+    scoring_strategy: Annotated[ScoringStrategy, doc("How the NodeResourcesFit plugin scores nodes.")] = (
         ScoringStrategy()
     )
     hard_pod_affinity_weight: Annotated[
@@ -462,14 +461,16 @@ class Profile(Spec, frozen=True):
         Meta(
             ge=0,
             le=100,
-            description="Weight that InterPodAffinity gives to the required pod affinity terms of running pods that "
-            "match the pending pod.",
+            description=(
+                "Weight of the required pod affinity terms of running pods that match the pending pod, in the "
+                "score of the InterPodAffinity plugin."
+            ),
         ),
     ] = 1
     ignore_preferred_terms_of_existing_pods: Annotated[
         bool,
         doc(
-            "Whether the plugin InterPodAffinity ignores the preferred affinity terms of existing pods if the pending "
+            "Whether the InterPodAffinity plugin ignores the preferred affinity terms of existing pods if the pending "
             "pod has no preferred affinity terms."
         ),
     ] = False
@@ -485,7 +486,7 @@ class Profile(Spec, frozen=True):
     balanced_resources: Annotated[
         tuple[ResourceName, ...],
         bounded(
-            "Names of the resources whose utilization the plugin NodeResourcesBalancedAllocation balances. All "
+            "Names of the resources whose utilization the NodeResourcesBalancedAllocation plugin balances. All "
             "resources have the same weight. Defaults to cpu and memory.",
             limit=MAX_LABELS,
             least=1,
@@ -494,12 +495,12 @@ class Profile(Spec, frozen=True):
     ] = ("cpu", "memory")
     ignored_resources: Annotated[
         tuple[ExtendedResourceName, ...],
-        bounded("Names of extended resources that the plugin NodeResourcesFit ignores.", limit=MAX_LABELS, **SET),
+        bounded("Names of extended resources that the NodeResourcesFit plugin ignores.", limit=MAX_LABELS, **SET),
     ] = ()
     ignored_resource_groups: Annotated[
         tuple[ResourceGroup, ...],
         bounded(
-            "Groups of extended resources that the plugin NodeResourcesFit ignores. The group is the part of a "
+            "Groups of extended resources that the NodeResourcesFit plugin ignores. The group is the part of a "
             "resource name before the slash, for example example.com.",
             limit=MAX_LABELS,
             **SET,
@@ -510,13 +511,16 @@ class Profile(Spec, frozen=True):
         Meta(
             ge=0,
             le=100,
-            description="Accepted for compatibility with kube-scheduler and ignored. All feasible nodes are scored.",
+            description=(
+                "Has no effect. The field is accepted for compatibility with kube-scheduler. All feasible "
+                "nodes are scored."
+            ),
         ),
     ] = 0
 
 
 class SchedulerPolicySpec(Spec, frozen=True):
-    """Pods that the policy schedules, and how they are placed on nodes.
+    """Specifies which pods the policy schedules, and how it selects nodes for the pods.
 
     At most one of provider, policy and profile may be set. If none is set, kube-scheduler's default profile applies.
     """
@@ -532,9 +536,8 @@ class SchedulerPolicySpec(Spec, frozen=True):
     scheduler_name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=253)],
         doc(
-            "Name of the scheduler. The policy schedules pods with this spec.schedulerName. Set it to "
-            "default-scheduler to also schedule pods that do not set schedulerName. kube-scheduler must then not use "
-            "this name."
+            "Name of the scheduler. The policy schedules pods with this spec.schedulerName. To also schedule pods that "
+            "do not set schedulerName, specify default-scheduler. In that case, kube-scheduler must not use this name."
         ),
     ]
     provider: Annotated[
@@ -573,7 +576,7 @@ class QueueCounts(Status, frozen=True):
     ] = 0
     backoff: Annotated[
         NaturalInt,
-        doc("Number of pods whose last scheduling attempt failed and that are waiting for their backoff to elapse."),
+        doc("Number of pods that are in backoff after a failed scheduling attempt."),
     ] = 0
     unschedulable: Annotated[
         NaturalInt,
@@ -589,14 +592,14 @@ class QueueCounts(Status, frozen=True):
 
 
 class SchedulingCounts(Status, frozen=True):
-    """Numbers of scheduled and preempted pods, and of failed attempts, since the SchedulerPolicy was created."""
+    """Numbers of scheduled pods, preempted pods and failed attempts since the SchedulerPolicy was created."""
 
     scheduled: Annotated[
         BigCount, doc("Number of pods that were bound to a node since the SchedulerPolicy was created.")
     ] = 0
     rejected: Annotated[
         BigCount,
-        doc("Number of scheduling attempts in which a pod fit on no node, since the SchedulerPolicy was created."),
+        doc("Number of scheduling attempts since the SchedulerPolicy was created in which the pod fit on no node."),
     ] = 0
     preempted: Annotated[
         BigCount,
@@ -608,8 +611,8 @@ class SchedulingCounts(Status, frozen=True):
     binding_failures: Annotated[
         BigCount,
         doc(
-            "Number of failed attempts to bind a pod to the selected node since the SchedulerPolicy was created, for "
-            "example because the API server refused the request or did not respond."
+            "Number of failed attempts to bind a pod to a node since the SchedulerPolicy was created. For example, the "
+            "API server rejected the request or did not respond."
         ),
     ] = 0
 
@@ -620,8 +623,8 @@ class UnschedulableReason(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Message of the PodScheduled condition of the unschedulable pods. If messages differ only in numbers, one "
-            "of them is shown for all of these pods."
+            "Message in the PodScheduled condition of the unschedulable pods. Pods whose messages differ only in "
+            "numbers are counted together, and one of these messages is shown."
         ),
     ]
     pods: Annotated[NaturalInt, doc("Number of unschedulable pods with this message.")] = 0
@@ -634,18 +637,19 @@ MAX_REASONS: Final = 20
 
 
 class SchedulerPolicyStatus(Status, frozen=True):
-    """Observed status of the SchedulerPolicy: conditions, the queue, and why pods are unschedulable."""
+    """Observed status of the SchedulerPolicy: conditions, scheduling queue, and reasons why pods are unschedulable."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("SchedulerPolicy")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the SchedulerPolicy. Ready: the policy is valid and its pods are scheduled. "
-            "Progressing: pods are waiting to be scheduled or retried. Degraded: a problem prevents part of the spec "
-            "from being fulfilled. Conflicting: another SchedulerPolicy has the same schedulerName, and the oldest one "
-            "is used. Contended: a second trimtab installation manages the same objects. PermissionsMissing: the "
-            "service account lacks permissions that the policy needs."
+            "Current conditions of the SchedulerPolicy. Ready is True if the policy is valid and its pods are "
+            "scheduled. Progressing is True while pods wait for a scheduling attempt. Degraded is True if a problem "
+            "prevents the operator from fulfilling part of the spec. Conflicting is True if another SchedulerPolicy "
+            "has the same schedulerName. In that case, the oldest SchedulerPolicy is used. Contended is True if a "
+            "second trimtab installation manages the same objects. PermissionsMissing is True if trimtab's service "
+            "account lacks permissions that the policy needs."
         ),
     ] = ()
     queue: Annotated[QueueCounts, doc("Number of pending pods, by their state in the scheduling queue.")] = (
@@ -653,7 +657,7 @@ class SchedulerPolicyStatus(Status, frozen=True):
     )
     counts: Annotated[
         SchedulingCounts,
-        doc("Numbers of scheduled and preempted pods, and of failed attempts, since the SchedulerPolicy was created."),
+        doc("Numbers of scheduled pods, preempted pods and failed attempts since the SchedulerPolicy was created."),
     ] = SchedulingCounts()
     unschedulable: Annotated[
         tuple[UnschedulableReason, ...],
@@ -666,13 +670,12 @@ class SchedulerPolicyStatus(Status, frozen=True):
 
 
 class SchedulerPolicy(Spec, frozen=True):
-    """Configures a scheduler, which places the pods with its schedulerName on nodes.
+    """Configures a scheduler that places the pods with its schedulerName on nodes.
 
-    There is one SchedulerPolicy per scheduler name. Pods whose spec.schedulerName matches no SchedulerPolicy are left
-    to other schedulers.
+    For each scheduler name, only one SchedulerPolicy takes effect. trimtab does not schedule pods whose
+    spec.schedulerName matches no SchedulerPolicy.
 
-    Requires the scheduler of trimtab, which is enabled with the Helm value controllers.scheduler.enabled (default
-    false).
+    By default, trimtab's scheduler is disabled. To enable it, set the Helm value controllers.scheduler.enabled to true.
     """
 
     metadata: ObjectMeta = ObjectMeta()

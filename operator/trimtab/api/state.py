@@ -52,7 +52,7 @@ _VALUES: Final = {
 """The values of ``state`` of each kind, without the reasons of Ready=False."""
 
 _CONFLICTS: Final = {
-    "DeschedulerPolicy": "another DeschedulerPolicy or the scheduler would undo the evictions, so no cycle starts",
+    "DeschedulerPolicy": "no cycle starts, because another DeschedulerPolicy or the scheduler would undo the evictions",
     "MachineAutoscaler": "another MachineAutoscaler refers to the same node group",
     "SchedulerPolicy": "an older SchedulerPolicy has the same schedulerName",
 }
@@ -63,14 +63,17 @@ def state_text(kind: str) -> str:
     """Describe ``state`` and its values for a kind, for its description and that of the column STATE."""
     conflict = f" Conflict means that {_CONFLICTS[kind]}." if kind in _CONFLICTS else ""
     return (
-        f"Summary of the conditions in one word: {_VALUES[kind]}. If the condition Ready is False for a different "
-        f"reason, the value is the reason of Ready.{conflict}"
+        f"Current state, which summarizes the conditions: {_VALUES[kind]}. If the Ready condition is False for any "
+        f"other reason, the state is that reason.{conflict}"
     )
 
 
 def state_meta(kind: str) -> Any:
     """Return the schema metadata of the ``state`` in the status of a kind."""
-    return bounded(f"{state_text(kind)} Intended for display; programs should read conditions.", limit=1024)
+    return bounded(
+        f"{state_text(kind)} The state is intended for display only. Programs should read the conditions instead.",
+        limit=1024,
+    )
 
 
 def state_of(conditions: Iterable[Condition]) -> str:

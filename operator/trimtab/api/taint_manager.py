@@ -70,9 +70,9 @@ class ZoneStatus(Status, frozen=True):
     state: Annotated[
         ZoneState,
         doc(
-            "State of the zone. FullDisruption: no node is ready. PartialDisruption: at least three nodes, and "
-            "at least the fraction unhealthyZoneThreshold of the nodes, are not ready. Normal: neither of these. "
-            "If all zones are in FullDisruption, no nodes are tainted."
+            "State of the zone. FullDisruption means that no node is ready. PartialDisruption means that at least "
+            "three nodes are not ready and their fraction is at least unhealthyZoneThreshold. Normal means that "
+            "neither applies. If all zones are in FullDisruption, no nodes are tainted."
         ),
     ]
     nodes: Annotated[
@@ -89,7 +89,7 @@ class ZoneStatus(Status, frozen=True):
 
 
 class NextDeadline(Status, frozen=True):
-    """A pod, and the deadline at which its toleration of a NoExecute taint ends."""
+    """A pod and its deadline, which is the time at which its tolerationSeconds for a NoExecute taint elapse."""
 
     namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
     pod: Annotated[ObjectName, doc("Name of the pod.")]
@@ -97,8 +97,8 @@ class NextDeadline(Status, frozen=True):
     due: Annotated[
         datetime,
         doc(
-            "Time at which the pod's toleration of the taint ends. Except in mode Observe, the pod is then evicted or "
-            "deleted."
+            "Time at which the pod's tolerationSeconds for the taint elapse. The pod is then evicted or deleted unless "
+            "the mode is Observe."
         ),
     ]
     taint: Annotated[TaintText, doc("NoExecute taint that determines the deadline, in the form key=value:effect.")]
@@ -109,21 +109,21 @@ class NextDeadline(Status, frozen=True):
 
 
 class RefusedPod(Status, frozen=True):
-    """A pod that is still running after its toleration of a NoExecute taint ended.
+    """A pod that is still running although its tolerationSeconds for a NoExecute taint have elapsed.
 
-    Its eviction or deletion was refused, or the API server did not respond.
+    The API server rejected the eviction or deletion of the pod, or did not respond.
     """
 
     namespace: Annotated[ObjectName, doc("Namespace of the pod.")]
     pod: Annotated[ObjectName, doc("Name of the pod.")]
     node: Annotated[ObjectName, doc("Name of the node that the pod runs on.")]
-    due: Annotated[datetime, doc("Time at which the pod's toleration of the taint ended.")]
+    due: Annotated[datetime, doc("Time at which the pod's tolerationSeconds for the taint elapsed.")]
     attempts: Annotated[NaturalInt, doc("Number of attempts to evict or delete the pod.")] = 0
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains why the last attempt failed. The message names what refused the "
-            "request, for example an admission webhook or a PodDisruptionBudget."
+            "Human-readable message that explains why the last attempt failed. The message names the cause of the "
+            "rejection, for example an admission webhook or a PodDisruptionBudget."
         ),
     ] = ""
 
@@ -131,8 +131,8 @@ class RefusedPod(Status, frozen=True):
 class StuckNode(Status, frozen=True):
     """An unreachable node with terminating pods that still exist after their grace period.
 
-    If an administrator adds the taint node.kubernetes.io/out-of-service to the node, kube-controller-manager
-    force-deletes its terminating pods. trimtab never adds this taint.
+    If an administrator adds the node.kubernetes.io/out-of-service taint to the node, kube-controller-manager
+    force-deletes the terminating pods on the node. trimtab never adds this taint.
     """
 
     name: Annotated[ObjectName, doc("Name of the node.")]
@@ -142,37 +142,37 @@ class StuckNode(Status, frozen=True):
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable instructions for force-deleting these terminating pods if the node is powered off, "
-            "including the kubectl command."
+            "Human-readable instructions, including a kubectl command, for force-deleting the terminating pods if the "
+            "node is powered off."
         ),
     ] = ""
 
 
 class PodCounts(Status, frozen=True):
-    """Current numbers of tainted nodes and of pods with deadlines, and totals since the TaintManager was created."""
+    """Current numbers of tainted nodes and pods with deadlines, and totals since the TaintManager was created."""
 
     tainted_nodes: Annotated[NaturalInt, doc("Current number of nodes with a NoExecute taint.")] = 0
     pods_with_deadline: Annotated[
         NaturalInt,
         doc(
-            "Current number of pods that tolerate a NoExecute taint of their node only for a limited time or not at "
-            "all."
+            "Current number of pods that do not tolerate a NoExecute taint of their node, or tolerate it only for a "
+            "limited time."
         ),
     ] = 0
     overdue: Annotated[
         NaturalInt,
         doc(
-            "Current number of pods that still exist although their toleration of a NoExecute taint has ended. Either "
-            "the pods are waiting for their eviction or deletion, or the mode is Observe."
+            "Current number of pods that still exist although their tolerationSeconds for a NoExecute taint have "
+            "elapsed. Either the pods are waiting for their eviction or deletion, or the mode is Observe."
         ),
     ] = 0
     held: Annotated[
         NaturalInt,
-        doc("Current number of pods whose eviction or deletion is delayed by spec.userTaintRates."),
+        doc("Current number of pods whose eviction or deletion spec.userTaintRates delays."),
     ] = 0
     deleted: Annotated[
         BigCount,
-        doc("Number of pods that were deleted without using the eviction API since the TaintManager was created."),
+        doc("Number of pods that were deleted directly, without the eviction API, since the TaintManager was created."),
     ] = 0
     evicted: Annotated[
         BigCount, doc("Number of pods that were evicted through the eviction API since the TaintManager was created.")
@@ -187,17 +187,18 @@ class PodCounts(Status, frozen=True):
 
 
 class TaintManagerStatus(Status, frozen=True):
-    """Observed status of the TaintManager: conditions, zones, and the next deadlines."""
+    """Observed status of the TaintManager: conditions, zones, and the next deadlines of pods."""
 
     observed_generation: ObservedGeneration = 0
     state: Annotated[str, state_meta("TaintManager")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the TaintManager. Ready: the spec is valid, and nodes and pods are watched. "
-            "Progressing: pods are being evicted, or nodes are waiting to be tainted. Degraded: a problem prevents "
-            "part of the spec from being fulfilled. Contended: a second trimtab installation manages the same objects. "
-            "PermissionsMissing: the service account lacks permissions that the TaintManager needs."
+            "Current conditions of the TaintManager. Ready is True if the spec is valid and the operator watches nodes "
+            "and pods. Progressing is True while pods are being evicted or failed nodes wait for a taint. Degraded is "
+            "True if a problem prevents the operator from fulfilling part of the spec. Contended is True if a second "
+            "trimtab installation manages the same objects. PermissionsMissing is True if trimtab's service account "
+            "lacks permissions that the TaintManager needs."
         ),
     ] = ()
     zones: Annotated[
@@ -209,39 +210,39 @@ class TaintManagerStatus(Status, frozen=True):
         ),
     ] = ()
     zones_omitted: Annotated[
-        NaturalInt, doc("Number of zones that are not listed in status.zones, whose length is limited.")
+        NaturalInt, doc("Number of zones that are omitted from status.zones because its length is limited.")
     ] = 0
     counts: Annotated[
         PodCounts,
         doc(
-            "Current numbers of tainted nodes and of pods with deadlines, and totals since the TaintManager was "
-            "created."
+            "Current numbers of tainted nodes and pods with deadlines, and total numbers of evictions, deletions and "
+            "added taints since the TaintManager was created."
         ),
     ] = PodCounts()
     next_deadlines: Annotated[
         tuple[NextDeadline, ...],
         bounded(
             "Pods with the earliest deadlines, earliest first. The deadline of a pod is the time at which its "
-            "toleration of a NoExecute taint ends. Deadlines in the past are included.",
+            "tolerationSeconds for a NoExecute taint elapse. The list includes deadlines in the past.",
             limit=MAX_DEADLINES,
             **ATOMIC,
         ),
     ] = ()
     deadlines_omitted: Annotated[
         NaturalInt,
-        doc("Number of pods with a deadline that are not listed in status.nextDeadlines, whose length is limited."),
+        doc("Number of pods with a deadline that are omitted from status.nextDeadlines because its length is limited."),
     ] = 0
     refused: Annotated[
         tuple[RefusedPod, ...],
         bounded(
-            "Pods that are still running after their toleration of a NoExecute taint ended, because their eviction or "
-            "deletion was refused or failed. Sorted by the time at which the toleration ended.",
+            "Pods that are still running although their tolerationSeconds for a NoExecute taint have elapsed, because "
+            "their eviction or deletion was rejected or failed. Sorted by the due field.",
             limit=MAX_REFUSED,
             **ATOMIC,
         ),
     ] = ()
     refused_omitted: Annotated[
-        NaturalInt, doc("Number of pods that are not listed in status.refused, whose length is limited.")
+        NaturalInt, doc("Number of pods that are omitted from status.refused because its length is limited.")
     ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     stuck_nodes: Annotated[
@@ -253,7 +254,7 @@ class TaintManagerStatus(Status, frozen=True):
         ),
     ] = ()
     stuck_nodes_omitted: Annotated[
-        NaturalInt, doc("Number of nodes that are not listed in status.stuckNodes, whose length is limited.")
+        NaturalInt, doc("Number of nodes that are omitted from status.stuckNodes because its length is limited.")
     ] = 0
 
 
@@ -321,18 +322,18 @@ class KeyPolicy(Spec, frozen=True):
     policy: Annotated[
         TaintPolicy,
         doc(
-            "How a pod is removed when its toleration of the taint ends. Delete: the pod is deleted without checking "
-            "PodDisruptionBudgets, as in kube-controller-manager. Intended for taints of failed nodes. Evict: the pod "
-            "is evicted through the eviction API, which respects PodDisruptionBudgets, and deleted if it is not "
-            "evicted within maximumWait. Intended for taints that drain a node."
+            "How a pod is removed when its tolerationSeconds for the taint have elapsed. Delete deletes the pod "
+            "without checking PodDisruptionBudgets, as in kube-controller-manager, and is intended for taints of "
+            "failed nodes. Evict uses the eviction API, which respects PodDisruptionBudgets, and is intended for "
+            "taints that drain a node. If the pod is not evicted within maximumWait, it is deleted."
         ),
     ]
     maximum_wait: Annotated[
         Duration | None,
         duration_doc(
-            "Maximum time to wait for the eviction of a pod after its toleration of the taint has ended, for example "
-            "because of a PodDisruptionBudget. After that time, the pod is deleted. Defaults to "
-            f"{MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
+            "Maximum time to wait for the eviction of a pod after its tolerationSeconds for the taint have elapsed. "
+            "For example, a PodDisruptionBudget can delay the eviction. After this time, the pod is deleted. Defaults "
+            f"to {MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
             AT_MOST_A_WEEK,
         ),
     ] = None
@@ -346,11 +347,11 @@ class KeyPolicy(Spec, frozen=True):
 
 
 class UserTaintRates(Spec, frozen=True):
-    """Rate limits for evicting or deleting pods because of NoExecute taints that users add, such as maintenance taints.
+    """Rate limits for removing pods because of NoExecute taints that users add, such as maintenance taints.
 
-    A rate limit can delay the eviction or deletion of a pod beyond the end of its toleration. Pods on nodes with the
-    taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable are not limited. If a field is unset, there
-    is no limit.
+    A rate limit can delay the removal of a pod after its tolerationSeconds have elapsed. The limits do not apply to
+    pods that are removed because of the node.kubernetes.io/not-ready or node.kubernetes.io/unreachable taint. If a
+    field is unset, there is no limit.
     """
 
     total: Annotated[
@@ -368,13 +369,13 @@ class UserTaintRates(Spec, frozen=True):
 
 
 class NodeLifecycle(Spec, frozen=True):
-    """When nodes are considered failed, and the rate at which they are tainted. Only used in mode TaintAndEvict.
+    """Specifies when nodes are considered failed, and how fast they are tainted. Used only in TaintAndEvict mode.
 
     A node has failed if its Ready condition is False or Unknown. A zone consists of the nodes with the same region and
-    zone labels. A zone is in state FullDisruption if none of its nodes is ready. It is in state PartialDisruption if at
-    least three of its nodes, and at least the fraction unhealthyZoneThreshold of them, are not ready.
+    zone labels. The state of a zone is FullDisruption if none of its nodes is ready. The state is PartialDisruption if
+    at least three nodes are not ready and their fraction is at least unhealthyZoneThreshold.
 
-    Except for fullDisruptionEvictionRate, the defaults are those of kube-controller-manager.
+    The defaults are the same as in kube-controller-manager.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -390,64 +391,67 @@ class NodeLifecycle(Spec, frozen=True):
     node_monitor_period: Annotated[
         Duration,
         duration_doc(
-            "Interval between checks of all nodes. Equivalent to --node-monitor-period of kube-controller-manager.",
+            "Interval between checks of all nodes. Equivalent to the --node-monitor-period flag of "
+            "kube-controller-manager.",
             AT_LEAST_A_SECOND,
         ),
     ] = "5s"
     node_monitor_grace_period: Annotated[
         Duration,
         duration_doc(
-            "How long a node may go without renewing its Lease or updating its status before its Ready condition is "
-            "set to Unknown. Kubelets renew their Lease every 10s. Equivalent to --node-monitor-grace-period of "
-            "kube-controller-manager.",
+            "Maximum time between updates of a node's Lease or status. After this time, the node's Ready condition is "
+            "set to Unknown. Kubelets renew their Lease every 10s. Equivalent to the --node-monitor-grace-period flag "
+            "of kube-controller-manager.",
             AT_LEAST_A_SECOND,
         ),
     ] = "50s"
     node_startup_grace_period: Annotated[
         Duration,
         duration_doc(
-            "How long a node that has not yet reported a Ready condition may go without renewing its Lease or "
-            "updating its status before the condition is set to Unknown. Equivalent to "
-            "--node-startup-grace-period of kube-controller-manager.",
+            "Maximum time between updates of the Lease or status of a node that has not yet reported a Ready "
+            "condition. After this time, the Ready condition is set to Unknown. Equivalent to the "
+            "--node-startup-grace-period flag of kube-controller-manager.",
             AT_LEAST_A_SECOND,
         ),
     ] = "60s"
     node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is Normal. This "
-            "is also the default of fullDisruptionEvictionRate. Equivalent to --node-eviction-rate of "
+            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is Normal. The "
+            "value is also the default of fullDisruptionEvictionRate. Equivalent to the --node-eviction-rate flag of "
             "kube-controller-manager."
         ),
     ] = 0.1
     secondary_node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is "
-            "PartialDisruption, if the zone has more than largeClusterSizeThreshold nodes. In a smaller zone in this "
-            "state, no nodes are tainted. Equivalent to --secondary-node-eviction-rate of kube-controller-manager."
+            "Maximum number of nodes per second that receive a NoExecute taint in a large zone whose state is "
+            "PartialDisruption. A zone is large if it has more than largeClusterSizeThreshold nodes. In smaller zones "
+            "with this state, no nodes are tainted. Equivalent to the --secondary-node-eviction-rate flag of "
+            "kube-controller-manager."
         ),
     ] = 0.01
     large_cluster_size_threshold: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes above which secondaryNodeEvictionRate applies to a zone in state PartialDisruption. "
-            "Equivalent to --large-cluster-size-threshold of kube-controller-manager."
+            "Number of nodes above which secondaryNodeEvictionRate applies to a zone whose state is PartialDisruption. "
+            "Equivalent to the --large-cluster-size-threshold flag of kube-controller-manager."
         ),
     ] = 50
     unhealthy_zone_threshold: Annotated[
         Share,
         doc(
-            "Fraction of not-ready nodes at which a zone enters state PartialDisruption. At least three nodes of the "
-            "zone must not be ready. Equivalent to --unhealthy-zone-threshold of kube-controller-manager."
+            "Fraction of not-ready nodes at which the state of a zone becomes PartialDisruption, if at least three "
+            "nodes in the zone are not ready. Equivalent to the --unhealthy-zone-threshold flag of "
+            "kube-controller-manager."
         ),
     ] = 0.55
     full_disruption_eviction_rate: Annotated[
         Rate | None,
         doc(
             "Maximum number of nodes per second that receive a NoExecute taint in a zone whose state is "
-            "FullDisruption. Applies only while at least one other zone is not in FullDisruption. If 0, no nodes in "
-            "such a zone are tainted. Defaults to nodeEvictionRate, which is the behavior of kube-controller-manager."
+            "FullDisruption. The rate applies only while at least one other zone has a different state. If 0, no nodes "
+            "in such a zone are tainted. Defaults to nodeEvictionRate, as in kube-controller-manager."
         ),
     ] = None
 
@@ -476,7 +480,7 @@ class NodeLifecycle(Spec, frozen=True):
 class DefaultTolerations(Spec, frozen=True):
     """Default tolerationSeconds for pods that have no toleration for the taints of failed nodes.
 
-    The tolerations of a pod take precedence. In most clusters, the admission plugin DefaultTolerationSeconds adds
+    The tolerations of a pod take precedence. In most clusters, the DefaultTolerationSeconds admission plugin adds
     tolerations of 300 seconds to every pod. If a field is unset, pods that do not tolerate the taint are evicted or
     deleted immediately.
     """
@@ -484,42 +488,43 @@ class DefaultTolerations(Spec, frozen=True):
     default_not_ready_toleration_seconds: Annotated[
         TolerationSeconds | None,
         doc(
-            "tolerationSeconds to assume for pods that have no toleration for the taint node.kubernetes.io/not-ready. "
-            "Equivalent to --default-not-ready-toleration-seconds of kube-apiserver."
+            "tolerationSeconds to assume for pods that have no toleration for the node.kubernetes.io/not-ready taint. "
+            "Equivalent to the --default-not-ready-toleration-seconds flag of kube-apiserver."
         ),
     ] = None
     default_unreachable_toleration_seconds: Annotated[
         TolerationSeconds | None,
         doc(
-            "tolerationSeconds to assume for pods that have no toleration for the taint "
-            "node.kubernetes.io/unreachable. Equivalent to --default-unreachable-toleration-seconds of kube-apiserver."
+            "tolerationSeconds to assume for pods that have no toleration for the node.kubernetes.io/unreachable "
+            "taint. Equivalent to the --default-unreachable-toleration-seconds flag of kube-apiserver."
         ),
     ] = None
 
 
 class TaintManagerSpec(Spec, frozen=True):
-    """Configuration of taint-based eviction and tainting of failed nodes.
+    """Configuration of taint-based eviction and of the tainting of failed nodes.
 
-    In the default mode Observe, trimtab evicts no pods and taints no nodes.
+    In Observe mode, which is the default, trimtab evicts no pods and taints no nodes.
     """
 
     mode: Annotated[
         Mode,
         doc(
-            "Which actions the taint manager performs. Observe: dry run. The taint manager only reports the deadlines "
-            "at which pods on nodes with NoExecute taints would be removed. EvictPods: pods are deleted at their "
-            "deadlines, or evicted if taints sets policy Evict for the taint key. kube-controller-manager still "
-            "deletes pods at the deadlines that it computes. TaintAndEvict: failed nodes are also tainted. In this "
-            "mode, the node-lifecycle-controller and taint-eviction-controller of kube-controller-manager must be "
-            "disabled. Defaults to Observe, so that a new TaintManager evicts no pods and taints no nodes."
+            "Which actions the taint manager performs. Observe is a dry run: the taint manager only reports the "
+            "deadlines at which pods on nodes with NoExecute taints would be removed. EvictPods deletes pods at their "
+            "deadlines, or evicts pods if an entry in taints sets the policy Evict. In EvictPods mode, "
+            "kube-controller-manager still deletes pods at the deadlines that it computes. TaintAndEvict also taints "
+            "failed nodes. In TaintAndEvict mode, the node-lifecycle-controller and taint-eviction-controller of "
+            "kube-controller-manager must be disabled. Defaults to Observe, so that a new TaintManager evicts no pods "
+            "and taints no nodes."
         ),
     ] = "Observe"
     taints: Annotated[
         tuple[KeyPolicy, ...],
         bounded(
             "How pods are removed because of NoExecute taints, by taint key. If a node has several NoExecute taints, "
-            "the taint whose toleration ends first determines the entry. Pods are deleted (policy Delete) if there is "
-            "no entry for the taint key.",
+            "the taint whose tolerationSeconds elapse first determines which entry applies. If there is no entry for "
+            "the taint key, pods are deleted (policy Delete).",
             limit=64,
             **list_map("key"),
         ),
@@ -530,19 +535,20 @@ class TaintManagerSpec(Spec, frozen=True):
     toleration_matching: Annotated[
         TolerationMatching,
         doc(
-            "Which tolerations apply if several tolerations of a pod match a taint. All: all matching tolerations. If "
-            "any matching toleration has no tolerationSeconds, the pod tolerates the taint without a time limit. "
-            "Otherwise, the shortest tolerationSeconds applies. First: only the first matching toleration in the pod's "
-            "list, as in kube-controller-manager."
+            "Which tolerations apply if several tolerations of a pod match the same taint. With All, the pod tolerates "
+            "the taint without a time limit if any matching toleration has no tolerationSeconds. Otherwise, the "
+            "shortest tolerationSeconds of the matching tolerations applies. With First, only the first matching "
+            "toleration in the pod's list applies, as in kube-controller-manager."
         ),
     ] = "All"
 
 
 class TaintManager(Spec, frozen=True):
-    """Configures taint-based eviction of pods and tainting of failed nodes.
+    """Configures taint-based eviction of pods and the tainting of failed nodes.
 
-    There is one TaintManager per cluster, named default. Without a TaintManager, trimtab evicts no pods because of
-    NoExecute taints and taints no failed nodes. kube-controller-manager is unaffected.
+    A cluster can have only one TaintManager, which must be named default. Without a TaintManager, trimtab evicts no
+    pods because of NoExecute taints and taints no failed nodes. kube-controller-manager continues to evict pods and
+    taint nodes unless its controllers are disabled.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)

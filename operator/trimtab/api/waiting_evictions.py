@@ -30,27 +30,29 @@ class WaitingEvictions(Status, frozen=True):
     reason: Annotated[
         ReasonCode,
         doc(
-            "Reason why the evictions wait. WaitingForEviction: another controller is evicting the same pod. "
-            "WaitingForOwner: the pod's owner has not replaced its last evicted pod. WaitingForBudget: evictions in "
-            "progress use up the PodDisruptionBudget. WaitingForEvictionLimit: a limit that all controllers share is "
-            "reached (Helm values disruption.limits). WaitingForPlan: another controller is making a plan."
+            "Reason why the evictions wait. WaitingForEviction means that another controller is evicting the same pod. "
+            "WaitingForOwner means that the pod's owner has not replaced its last evicted pod. WaitingForBudget means "
+            "that evictions in progress use up the PodDisruptionBudget. WaitingForEvictionLimit means that an eviction "
+            "limit of all controllers is reached (Helm value disruption.limits). WaitingForPlan means that another "
+            "controller is making a plan."
         ),
     ]
-    since: Annotated[datetime, doc("Time at which the first of the evictions began to wait.")]
+    since: Annotated[datetime, doc("Time at which the first eviction in the group began to wait.")]
     waits_for: Annotated[
         ShortText,
         doc(
-            "Operation whose evictions must finish first: the trimtab controller, a space, and the object or "
-            'operation. For example, "descheduler default" means the evictions by the DeschedulerPolicy named '
-            'default, and "autoscaler removal of node n1" means the drain of node n1. Empty if the evictions do '
-            "not wait for a specific operation."
+            "Operation whose evictions must finish first. The value consists of the name of a controller, a space, and "
+            'the name of an object or operation. For example, "descheduler default" refers to evictions by the '
+            'DeschedulerPolicy named default, and "autoscaler removal of node n1" refers to the drain of node n1. For '
+            "an EvictionRequest of another component, the value is EvictionRequest and the name of the requester. "
+            "Empty if the evictions do not wait for a specific operation."
         ),
     ] = ""
     count: Annotated[NaturalInt, doc("Number of pending evictions in this group.")] = 0
     message: Annotated[
         ShortText,
         doc(
-            "Human-readable message that explains what the longest-waiting eviction is waiting for, for example a "
+            "Human-readable message that explains what the oldest eviction in the group is waiting for, for example a "
             "PodDisruptionBudget."
         ),
     ] = ""

@@ -150,7 +150,7 @@ class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
                 await self.clean_up()
             except Exception:  # the first iteration of the next ClusterAutoscaler removes them
                 log.exception(
-                    "Failed to remove the taints and annotations of the deleted ClusterAutoscaler from some nodes"
+                    "Failed to remove taints and annotations from some nodes after the ClusterAutoscaler was deleted"
                 )
         await self._reconciler.stop()
 

@@ -89,5 +89,5 @@ class PriorityConfig:
     def _report(self, namespace: str, message: str) -> None:
         problem = ObjectProblem("ConfigMap", namespace, CONFIG_MAP, reasons.PRIORITY_CONFIG_MAP_INVALID, message)
         if problem != self.problem:
-            log.warning("Ignored ConfigMap %s/%s of expander Priority: %s", namespace, CONFIG_MAP, message)
+            log.warning("Ignored ConfigMap %s/%s for the Priority expander: %s", namespace, CONFIG_MAP, message)
         self.problem = problem

@@ -371,7 +371,7 @@ class ScaleUpExecutor:
             failure, message = ScaleFailure.TIMED_OUT, f"no answer within {self._seconds:g} s"
         except Exception as error:  # a bug in one provider must not stop other groups
             log.exception(
-                "Failed to scale node group %s: the provider raised an unexpected error",
+                "Failed to scale node group %s: unexpected error from the provider",
                 group.id,
                 extra={"group": group.id},
             )

@@ -266,7 +266,7 @@ class HistoryWriter:
                 await self._flush()
         except (ApiError, Unreachable, TimeoutError) as error:
             log.warning(
-                "Lost %d HistoryRecord entries that could not be written during the shutdown: %s", self.waiting(), error
+                "Lost %d HistoryRecord entries that could not be written during shutdown: %s", self.waiting(), error
             )
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -290,7 +290,9 @@ class HistoryWriter:
                     raise  # the CRD is not installed
                 stored = await self._read_back(wanted)
             except Invalid as error:
-                log.warning("The API server rejected HistoryRecord entries; dropping them: %s", printable(str(error)))
+                log.warning(
+                    "The API server rejected HistoryRecord entries; dropping the entries: %s", printable(str(error))
+                )
                 self._drop(len(self._unwritten()), "the API server rejected them")
                 self._wanted = self._current = None
                 continue

@@ -454,9 +454,9 @@ class TaskSupervisor:
                 if task is not None:
                     await asyncio.wait({task})
         except TimeoutError:
-            log.warning("Task %s did not stop within %g s; cancelling it", name, seconds)
+            log.warning("Task %s did not stop within %g s; canceling the task", name, seconds)
         except Exception:
-            log.exception("Failed to stop task %s; cancelling it", name)
+            log.exception("Error while stopping task %s; canceling the task", name)
         await self.cancel(name)
 
     async def cancel(self, name: str = "") -> None:
@@ -483,7 +483,7 @@ class TaskSupervisor:
             try:
                 await run()
             except Exception as error:
-                log.exception("Task %s failed; restarting it", name)
+                log.exception("Task %s failed; restarting the task", name)
                 self.problems[name] = f"{name}: {type(error).__name__}: {error}"
                 component.fail(error, TASK_RESTART.delay(failures))
             finally:

@@ -178,7 +178,7 @@ class StatusWriter(LatestWriter[S]):
         try:
             self.start_from(msgspec.convert(dict(wire), type(self.value)))
         except msgspec.ValidationError as error:
-            log.warning("Failed to decode the status of %s; rebuilding it: %s", self, error)
+            log.warning("Failed to decode the status of %s; rebuilding the status: %s", self, error)
 
     def start_from(self, status: S) -> None:
         """Start from a decoded status in the cluster."""

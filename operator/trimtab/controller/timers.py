@@ -188,4 +188,4 @@ class Timers(Generic[T]):
         try:
             self._fire(value)
         except Exception:  # one failing timer of 150,000 must not delay the others
-            logger.exception("Failed to process the expired timer of %r", value)
+            logger.exception("Failed to process the expired timer for %r", value)

@@ -175,8 +175,8 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         last_start, acted = self._status.restore(status)
         if self._status.cycle_interrupted:
             message = (
-                "DeschedulerPolicy %s: the previous process ended while a cycle was evicting pods; the cycle counts as "
-                "completed"
+                "DeschedulerPolicy %s: the previous process exited while a cycle was evicting pods; the cycle "
+                "counts as completed"
             )
             log.warning(message, self.name)
             acted = now

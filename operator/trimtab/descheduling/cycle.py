@@ -155,7 +155,7 @@ class Cycle:
         planned = await self._plan(started, approved=remaining)
         rechecked = recheck_approved(remaining, planned.plan, present=planned.present)
         log.info(
-            "DeschedulingRun %s: executing %d evictions, skipping %d that are no longer valid",
+            "DeschedulingRun %s: executing %d evictions and skipping %d evictions that are no longer valid",
             run.name,
             len(rechecked.execute),
             len(rechecked.dropped),

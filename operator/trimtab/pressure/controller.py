@@ -247,7 +247,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         if self._refresh is not None and not self._refresh.done():
             if now - self._refresh_started < HUNG_REFRESH:
                 return
-            log.warning("The reader of node stats for NodePressurePolicy %s is stuck; restarting it", self.name)
+            log.warning("The reader of node stats for NodePressurePolicy %s is stuck; restarting the reader", self.name)
             self._refresh.cancel()
         self._refresh_started = now
         self._refresh = asyncio.create_task(

@@ -213,7 +213,8 @@ class PressureCoordinator(Loop):
             policies = await self._read_policies()
         except (ApiError, Unreachable) as error:
             message = (
-                "Failed to list NodePressurePolicies; keeping the pressure conditions and taints of nodes for now: %s"
+                "Failed to list NodePressurePolicies; temporarily keeping the pressure conditions and taints of "
+                "nodes: %s"
             )
             log.warning(message, error)
             return True
@@ -227,7 +228,8 @@ class PressureCoordinator(Loop):
         names = {node.name for node in unneeded}
         for name in sorted(names - self._cleaning):
             log.info(
-                "Removing the pressure conditions and taints of node %s: no NodePressurePolicy in mode Act selects it",
+                "Removing the pressure conditions and taints of node %s because no NodePressurePolicy in Act mode "
+                "selects the node",
                 name,
             )
         self._cleaning = names

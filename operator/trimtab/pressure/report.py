@@ -219,7 +219,7 @@ class PressureReporter:
         """Report that no pod is evicted from a node, because its kubelet evicts pods."""
         regarding = ObjectReference.to(NODES, node.name, uid=node.uid)
         if self._is_new(f"stand-down {node.name}", message):
-            log.info("Not evicting any pod from node %s: %s", node.name, message, extra={"node": node.name})
+            log.info("Evicting no pods from node %s: %s", node.name, message, extra={"node": node.name})
             note = f"NodePressurePolicy {policy.name} evicts no pod: {message}"
             self._event(regarding, reasons.KUBELET_EVICTS, _EVICT, note, policy)
 
@@ -258,7 +258,7 @@ class PressureReporter:
     def cleaned_up(self, policy: ObjectReference, pod: Pod) -> None:
         """Report a failed pod that was deleted."""
         fields = {"node": pod.node, "pod": pod.key, "policy": policy.name}
-        log.info("Deleted failed pod %s, which the kubelet of node %s evicted", pod.key, pod.node, extra=fields)
+        log.info("Deleted failed pod %s, which the kubelet on node %s had evicted", pod.key, pod.node, extra=fields)
         self.metrics.evictions.labels(policy.name, "CleanedUp", reasons.FAILED_POD_CLEANUP).inc()
 
     def _is_new(self, key: str, message: str) -> bool:

@@ -397,7 +397,7 @@ class AdmissionApp:
                 await reporter.stop()
         except TimeoutError:
             log.warning(
-                "Failed to write the status of PlacementAdmission default within %g s of the shutdown",
+                "Failed to write the status of PlacementAdmission default during shutdown: timed out after %g s",
                 FINAL_STATUS_TIMEOUT,
             )
 

@@ -372,7 +372,7 @@ class App:
                 if checking.done():
                     checking.result()
                 if not (self._stop.is_set() or running.done()):
-                    message = "CRD %s.%s was removed; its controller waits until it is installed again"
+                    message = "CRD %s.%s was removed; the controller waits until the CRD is installed again"
                     log.warning(message, resource.plural, resource.group)
             finally:  # if this task is cancelled, the controllers must still finish their requests
                 await end_tasks([checking])

@@ -177,6 +177,6 @@ def _libc() -> Any:
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
         libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
     except (AttributeError, OSError):
-        log.debug("Freed memory cannot be returned to the operating system: the C library is not glibc")
+        log.debug("Freed memory cannot be returned to the operating system because the C library is not glibc")
         return None
     return libc

@@ -105,11 +105,13 @@ class ServedResources:
                 announced = True
                 controller, name = self._needed[resource], _name(resource)
                 log.warning(
-                    "Controller %s waits for CRD %s, which is not installed; install it from crds/", controller, name
+                    "Controller %s waits for CRD %s, which is not installed; install the CRD from crds/",
+                    controller,
+                    name,
                 )
             await self._next_change()
         if announced:
-            log.info("Starting controller %s: CRD %s is installed now", self._needed[resource], _name(resource))
+            log.info("Starting controller %s because CRD %s is now installed", self._needed[resource], _name(resource))
 
     async def wait_until_removed(self, resource: Resource) -> None:
         """Wait until the API server no longer serves a resource."""

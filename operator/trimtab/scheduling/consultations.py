@@ -148,5 +148,7 @@ class Consultations:
                 "Canceled the preemption for pod %s because a scheduler extender failed: %s", preemption.pod.key, error
             )
         except Exception:
-            log.exception("Failed to consult the scheduler extenders about preemption for pod %s", preemption.pod.key)
+            log.exception(
+                "Failed to consult the scheduler extenders about the preemption for pod %s", preemption.pod.key
+            )
         decided(accepted)

@@ -158,7 +158,9 @@ class PreemptionExecutor:
         try:
             done = await self._prepare(running, displaced)
         except Exception:  # a bug must not keep the preemptor out of the queue
-            log.exception("Failed to preempt pods for pod %s: unexpected error", running.preemption.pod.key)
+            log.exception(
+                "Failed to preempt pods to make room for pod %s: unexpected error", running.preemption.pod.key
+            )
         finally:
             for victim in running.preemption.victims:
                 self._evictor.withdraw(victim.uid, _requester_of(running.preemption))
@@ -206,7 +208,7 @@ class PreemptionExecutor:
             async with self._slots:
                 await self._patch_nomination(pod, None)
         except (ApiError, Unreachable) as error:
-            log.info("Failed to clear the nominated node of pod %s, %s: %s", pod.key, pod.nominated_node, error)
+            log.info("Failed to clear the nominated node of pod %s (%s): %s", pod.key, pod.nominated_node, error)
             return False
         return True
 

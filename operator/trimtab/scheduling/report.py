@@ -336,7 +336,7 @@ class PodConditionWriter:
         now = self._clock.monotonic()
         if now - self._failure_logged >= FAILURE_LOG_PERIOD:
             self._failure_logged = now
-            log.warning("Failed to write the condition PodScheduled of pod %s; retrying: %s", pod.key, error)
+            log.warning("Failed to write the PodScheduled condition of pod %s; retrying: %s", pod.key, error)
 
 
 def _pod_scheduled(pod: Pod) -> PodCondition | None:

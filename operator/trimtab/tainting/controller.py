@@ -218,7 +218,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if (former := find_former_values(body, TAINT_MANAGER)) != self._former_values:
             for each in former:
                 log.warning(
-                    "The stored TaintManager contains a value of an earlier trimtab version; apply the new value: %s",
+                    "The stored TaintManager contains a value from an earlier trimtab version; apply the new value: %s",
                     each,
                 )
             self._former_values = former
@@ -250,7 +250,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if spec is not self._applied:
             pods, nodes = len(observer.tracker.deadlines), len(observer.tracker.taints)
             log.info(
-                "Started the taint manager in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
+                "Started the taint manager in %s mode: %d nodes with NoExecute taints, %d pods with a deadline",
                 spec.mode,
                 nodes,
                 pods,
@@ -285,7 +285,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         self._done = self._done.plus(tasks)
         if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
             log.warning(
-                "Failed to remove annotation %s from %d nodes; the remaining values are outdated",
+                "Failed to remove annotation %s from %d nodes; outdated annotations remain on these nodes",
                 SINCE_ANNOTATION,
                 left,
             )

@@ -100,7 +100,7 @@ class DeadlineObserver:
             yield
         except Exception:
             key = "an unknown object" if subject is None else subject.key
-            log.exception("Failed to process a watch event of %s; resyncing", key)
+            log.exception("Failed to process a watch event for %s; resyncing", key)
             self._out_of_sync = True
 
     def _forward(self, changes: Iterable[DeadlineChange]) -> None:

@@ -223,7 +223,7 @@ async def test_failed_report_does_not_fail_the_request(caplog: pytest.LogCapture
     server = Server()
     server.server._report = lambda _outcome: 1 / 0  # type: ignore[assignment,return-value]
     assert (await server.ask("/validate/fail", {"containers": []}))["allowed"] is True
-    assert "Failed to record the metrics and event" in caplog.text
+    assert "Failed to record metrics and an event" in caplog.text
 
 
 async def test_warnings_about_a_template_are_given_whatever_the_failure_policy_and_not_counted() -> None:

@@ -128,9 +128,8 @@ class Strategies(Spec, frozen=True):
     node_affinity: Annotated[
         RemovePodsViolatingNodeAffinity | None,
         doc(
-            "Evicts pods from nodes that do not match their node selector or node affinity, if a matching node "
-            "can run them. params.nodeAffinityType determines whether required or preferred node affinity is "
-            "enforced."
+            "Evicts pods whose node does not match their node selector or node affinity, if a matching node can run "
+            "these pods. params.nodeAffinityType determines whether required or preferred node affinity is enforced."
         ),
     ] = field(default=None, name="RemovePodsViolatingNodeAffinity")
     too_many_restarts: Annotated[
@@ -151,11 +150,10 @@ class Strategies(Spec, frozen=True):
     node_taints: Annotated[
         RemovePodsViolatingNodeTaints | None,
         doc(
-            "Evicts pods that do not tolerate a NoSchedule taint of their node, if another node can run them. "
-            "The following taints are ignored unless params.includedTaints lists them: "
-            "node.kubernetes.io/not-ready, node.kubernetes.io/unreachable, the taints pressure.trimtab.dev/* of "
-            "NodePressurePolicies, taints of autoscalers, and all taints of a node that an autoscaler is "
-            "removing."
+            "Evicts pods that do not tolerate a NoSchedule taint of their node, if another node can run these pods. "
+            "The following taints are ignored unless params.includedTaints lists them: node.kubernetes.io/not-ready, "
+            "node.kubernetes.io/unreachable, pressure.trimtab.dev/* of NodePressurePolicies, taints of autoscalers, "
+            "and all taints of a node that an autoscaler is removing."
         ),
     ] = field(default=None, name="RemovePodsViolatingNodeTaints")
     topology_spread: Annotated[
@@ -168,14 +166,14 @@ class Strategies(Spec, frozen=True):
     high_node_utilization: Annotated[
         HighNodeUtilization | None,
         doc(
-            "Drains underutilized nodes so that fewer nodes are needed. If a node cannot be drained completely, "
-            "none of its pods are evicted."
+            "Drains underutilized nodes so that fewer nodes are needed. If a node cannot be drained completely, no "
+            "pods are evicted from the node."
         ),
     ] = field(default=None, name="HighNodeUtilization")
     inter_pod_affinity: Annotated[
         RemovePodsViolatingInterPodAffinity | None,
         doc(
-            "Evicts pods that violate inter-pod affinity, so that they are rescheduled near the pods that their "
+            "Evicts pods that violate inter-pod affinity, so that these pods are rescheduled near the pods that their "
             "affinity terms select."
         ),
     ] = field(default=None, name="RemovePodsViolatingInterPodAffinity")

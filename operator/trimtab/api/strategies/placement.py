@@ -49,10 +49,10 @@ class NodeAffinityParams(Spec, frozen=True):
     node_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "Types of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods from "
-            "nodes that do not match their node selector or required node affinity. "
-            "preferredDuringSchedulingIgnoredDuringExecution evicts pods if another node that can run them "
-            "matches preferred node affinity terms with a higher total weight. Defaults to "
+            "Types of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts a pod if its "
+            "node does not match its node selector or required node affinity. "
+            "preferredDuringSchedulingIgnoredDuringExecution evicts a pod if another node that can run the pod matches "
+            "preferred node affinity terms with a higher total weight. Defaults to "
             "requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
@@ -76,11 +76,10 @@ class InterPodAffinityParams(Spec, frozen=True):
     inter_pod_affinity_type: Annotated[
         tuple[NodeAffinityType, ...],
         bounded(
-            "Types of pod affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods whose "
-            "required pod affinity is not satisfied on their node, if another node satisfies it. "
-            "preferredDuringSchedulingIgnoredDuringExecution evicts pods if another node satisfies preferred pod "
-            "affinity terms with a higher total weight. Defaults to "
-            "requiredDuringSchedulingIgnoredDuringExecution.",
+            "Types of pod affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts a pod if another "
+            "node, but not its own node, satisfies its required pod affinity. "
+            "preferredDuringSchedulingIgnoredDuringExecution evicts a pod if another node satisfies preferred pod "
+            "affinity terms with a higher total weight. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
             **SET,
@@ -107,8 +106,8 @@ class InterPodAntiAffinityParams(Spec, frozen=True):
         bounded(
             "Types of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution evicts pods that "
             "violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution evicts a pod if "
-            "the total weight of the violated preferred terms, including the terms of other pods that select the pod, "
-            "is lower on another node. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
+            "the total weight of the violated preferred terms is lower on another node. The terms of other pods that "
+            "select the pod also count. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
             **SET,
@@ -129,8 +128,10 @@ _VALUE: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 TaintName = Annotated[
     str,
     Meta(
-        description="Taint as key or key=value. The form key= matches only taints with an empty value. The "
-        "effect cannot be specified.",
+        description=(
+            "A taint in the form key or key=value. The form key= matches only taints with an empty value. The "
+            "effect cannot be specified."
+        ),
         min_length=1,
         max_length=381,
         pattern=f"^{_KEY}(=({_VALUE})?)?$",
@@ -145,15 +146,15 @@ class NodeTaintsParams(Spec, frozen=True):
     include_prefer_no_schedule: Annotated[
         bool,
         doc(
-            "Whether PreferNoSchedule taints are also enforced. If true, pods are evicted if another node has "
-            "fewer PreferNoSchedule taints that they do not tolerate."
+            "Whether PreferNoSchedule taints are also enforced. If true, a pod is evicted when another node has fewer "
+            "PreferNoSchedule taints that the pod does not tolerate."
         ),
     ] = False
     excluded_taints: Annotated[
         tuple[TaintName, ...],
         bounded(
-            "Taints to ignore, as key or key=value. For example, node.kubernetes.io/unschedulable prevents the "
-            "eviction of pods from cordoned nodes. Mutually exclusive with includedTaints.",
+            "Taints to ignore, in the form key or key=value. For example, add node.kubernetes.io/unschedulable to "
+            "prevent the eviction of pods from cordoned nodes. Mutually exclusive with includedTaints.",
             least=1,
             limit=64,
             **SET,
@@ -162,9 +163,9 @@ class NodeTaintsParams(Spec, frozen=True):
     included_taints: Annotated[
         tuple[TaintName, ...],
         bounded(
-            "Taints to enforce, as key or key=value. All other taints are ignored. Mutually exclusive with "
-            "excludedTaints. If unset, all taints are enforced except those in excludedTaints and those that the "
-            "strategy ignores by default.",
+            "Taints to enforce, in the form key or key=value. If set, all other taints are ignored. If unset, all "
+            "taints are enforced except those in excludedTaints and those that the strategy ignores by default. "
+            "Mutually exclusive with excludedTaints.",
             least=1,
             limit=64,
             **SET,

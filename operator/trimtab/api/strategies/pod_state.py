@@ -27,8 +27,8 @@ ExitCode = Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
 ExitCodes = Annotated[
     tuple[ExitCode, ...],
     bounded(
-        "Container exit codes. Only pods with a container that terminated with one of these exit codes are "
-        "selected. If unset, pods are selected regardless of exit codes.",
+        "Exit codes of the pods to select. A pod is selected if one of its containers terminated with one of these "
+        "exit codes. If unset, pods are selected regardless of exit codes.",
         limit=64,
         **SET,
     ),
@@ -59,9 +59,9 @@ class FailedPodsParams(Spec, frozen=True):
             ...,
         ],
         bounded(
-            "Only pods with one of these failure reasons are selected, for example NodeAffinity, Evicted or "
-            "OOMKilled. A failure reason is the reason in the status of the pod or of a waiting or terminated "
-            "container. If unset, pods with any failure reason are selected.",
+            "Failure reasons of the pods to select, for example NodeAffinity, Evicted or OOMKilled. A failure reason "
+            "is the reason in the status of the pod, or in the status of a waiting or terminated container. If unset, "
+            "pods with any failure reason are selected.",
             limit=64,
             **SET,
         ),
@@ -187,14 +187,13 @@ class PodLifeTimeParams(Spec, frozen=True):
 
     max_pod_life_time_seconds: Annotated[
         NaturalInt | None,
-        doc("Age in seconds above which pods are selected, measured from their creation."),
+        doc("Age of a pod, in seconds since its creation, above which the pod is selected."),
     ] = None
     states: Annotated[
         tuple[PodState, ...],
         bounded(
-            "Only pods in one of these states are selected. A state is the phase of the pod, the reason in its "
-            "status, or the reason of a waiting or terminated container. If unset, pods in any state are "
-            "selected.",
+            "States of the pods to select. A state is the phase of the pod, the reason in its status, or the reason of "
+            "a waiting or terminated container. If unset, pods in any state are selected.",
             limit=32,
             **SET,
         ),
@@ -202,8 +201,8 @@ class PodLifeTimeParams(Spec, frozen=True):
     conditions: Annotated[
         tuple[PodConditionFilter, ...],
         bounded(
-            "Filters for pod conditions. Only pods with a condition that matches one of these filters are "
-            "selected. If unset, pods are selected regardless of their conditions.",
+            "Filters for pod conditions. A pod is selected if one of its conditions matches one of these filters. If "
+            "unset, pods are selected regardless of their conditions.",
             limit=16,
             **ATOMIC,
         ),
@@ -217,8 +216,8 @@ class PodLifeTimeParams(Spec, frozen=True):
     including_ephemeral_containers: Annotated[
         bool,
         doc(
-            "Whether ephemeral containers are also considered for states. For exitCodes, ephemeral containers are "
-            "never considered."
+            "Whether ephemeral containers are also considered when pods are selected by states. Ephemeral containers "
+            "are never considered for exitCodes."
         ),
     ] = False
 
@@ -241,14 +240,14 @@ class TooManyRestartsParams(Spec, frozen=True):
 
     pod_restart_threshold: Annotated[
         PositiveInt | None,
-        doc("Minimum total number of container restarts for a pod to be evicted. Required if the strategy is enabled."),
+        doc("Total number of container restarts at which a pod is evicted. Required if the strategy is enabled."),
     ] = None
     including_init_containers: IncludingInitContainers = False
     states: Annotated[
         tuple[RestartState, ...],
         bounded(
-            "Only pods in one of these states are selected. Running is the phase of the pod. CrashLoopBackOff is "
-            "the reason of a waiting container. If unset, pods in any state are selected.",
+            "States of the pods to select. Running is the phase of the pod. CrashLoopBackOff is the reason of a "
+            "waiting container. If unset, pods in any state are selected.",
             limit=32,
             **SET,
         ),

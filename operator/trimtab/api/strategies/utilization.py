@@ -31,11 +31,11 @@ class UtilizationThresholds(Spec, frozen=True):
     thresholds: Annotated[
         Shares,
         bounded(
-            "Thresholds for underutilized nodes by resource name, in percent of the node's allocatable amount. A "
-            "node is underutilized if its utilization of every listed resource is at or below the threshold. "
-            "LowNodeUtilization moves pods to underutilized nodes. HighNodeUtilization drains underutilized "
-            "nodes. Supported resources are cpu, memory, pods and extended resources. Resources that are not "
-            "listed are ignored.",
+            "Thresholds for underutilized nodes, by resource name. Each threshold is a percentage of the node's "
+            "allocatable amount. A node is underutilized if its utilization of every listed resource is at or below "
+            "the threshold. LowNodeUtilization moves pods to underutilized nodes. HighNodeUtilization drains "
+            "underutilized nodes. Supported resources are cpu, memory, pods and extended resources. Resources that are "
+            "not listed are ignored.",
             least=1,
             limit=16,
         ),
@@ -44,10 +44,11 @@ class UtilizationThresholds(Spec, frozen=True):
         Annotated[
             Shares,
             bounded(
-                "Thresholds for overutilized nodes by resource name, in percent of the node's allocatable amount. "
-                "Required. A node is overutilized if its utilization of any listed resource is above the threshold. "
-                "The strategy evicts pods from a node while it is overutilized, and moves no pod to a node that would "
-                "then exceed a threshold. Resources that are not listed have the threshold 100.",
+                "Thresholds for overutilized nodes, by resource name. Required. Each threshold is a percentage of the "
+                "node's allocatable amount. A node is overutilized if its utilization of any listed resource is above "
+                "the threshold. The strategy evicts pods from a node while the node is overutilized. The strategy does "
+                "not move a pod to a node that would then exceed a threshold. Resources that are not listed have the "
+                "threshold 100.",
                 least=1,
                 limit=16,
             ),
@@ -57,11 +58,11 @@ class UtilizationThresholds(Spec, frozen=True):
     use_deviation_thresholds: Annotated[
         bool | None,
         doc(
-            "Whether thresholds and targetThresholds are percentage points below and above the mean utilization. If "
-            "true, a node is underutilized at or below mean - thresholds and overutilized above mean + "
-            "targetThresholds, both limited to the range from 0 to 100. The mean is the average utilization of the "
-            "ready nodes that the policy selects, regardless of node size. If unset or false, the thresholds are "
-            "absolute percentages."
+            "Whether the thresholds are relative to the mean utilization. If true, a node is underutilized if its "
+            "utilization is at or below the mean minus thresholds, and overutilized if its utilization is above the "
+            "mean plus targetThresholds. The results are limited to the range from 0 to 100. The mean is the average "
+            "utilization of the ready nodes that the policy selects, regardless of node size. If unset or false, the "
+            "thresholds are absolute percentages."
         ),
     ] = None  # not False, because the API server would add the default to all policies
     number_of_nodes: Annotated[
@@ -137,10 +138,9 @@ class PrometheusQuery(Spec, frozen=True):
     query: Annotated[
         str,
         bounded(
-            "PromQL query that returns one series per node with a value between 0 (idle) and 1 (fully utilized). "
-            "In thresholds and targetThresholds, the resource MetricResource refers to this value, in percent. "
-            "Nodes without a series, with several series, or with a value outside this range are treated as not "
-            "measured.",
+            "PromQL query that returns one series per node with a value between 0 (idle) and 1 (fully utilized). In "
+            "thresholds and targetThresholds, the resource MetricResource refers to this value, in percent. A node is "
+            "treated as not measured if it has no series, several series, or a value outside this range.",
             least=1,
             limit=8192,
         ),
@@ -148,7 +148,7 @@ class PrometheusQuery(Spec, frozen=True):
     node_label: Annotated[
         str,
         Meta(
-            description="Name of the label that contains the node name in the series returned by query.",
+            description="Name of the label that contains the node name in the series that query returns.",
             min_length=1,
             max_length=256,
             pattern="^[a-zA-Z_][a-zA-Z0-9_]*$",
@@ -159,9 +159,9 @@ class PrometheusQuery(Spec, frozen=True):
             str,
             bounded(
                 "PromQL query that returns one series per pod, with the labels namespace and pod. The value is the "
-                "part of the node's utilization, as returned by query, that the pod causes. For a pod without a "
-                "series, this part is estimated from its resource requests. If podQuery is unset or returns no series, "
-                "at most one pod is evicted from each node per cycle, unless evictionLimits.node is set.",
+                "pod's contribution to the node's utilization, on the same scale as query. If a pod has no series, its "
+                "contribution is estimated from its resource requests. If podQuery is unset or returns no series, at "
+                "most one pod is evicted from each node per cycle, unless evictionLimits.node is set.",
                 least=1,
                 limit=8192,
             ),
@@ -179,8 +179,8 @@ class MetricsUtilization(Spec, frozen=True):
         Literal["KubernetesMetrics", "Prometheus"],
         doc(
             "Source of the measurements. KubernetesMetrics uses the metrics.k8s.io API, which metrics-server or an "
-            "adapter serves. This API provides only cpu and memory; for all other resources, resource requests are "
-            "used. Prometheus uses the queries in the field prometheus and the Prometheus server that is configured in "
+            "adapter serves. This API provides only cpu and memory. For all other resources, resource requests are "
+            "used. Prometheus sends the queries in the prometheus field to the Prometheus server that is configured in "
             "the settings of the operator."
         ),
     ]
@@ -208,10 +208,10 @@ class LowNodeUtilizationParams(Spec, frozen=True):
     metrics_utilization: Annotated[
         MetricsUtilization | None,
         doc(
-            "Source of measured utilization. If set, measurements are used instead of resource requests to "
-            "classify nodes and select pods, and nodes without a measurement are ignored. A target node must "
-            "still have enough unrequested resources for the pod, and its measured utilization must stay at or "
-            "below targetThresholds. If unset, utilization is computed from resource requests."
+            "Source of measured utilization. If set, the strategy uses measurements instead of resource requests to "
+            "classify nodes and select pods. Nodes without a measurement are ignored. A target node must still have "
+            "enough unrequested resources for the pod, and its measured utilization must stay at or below "
+            "targetThresholds. If unset, utilization is computed from resource requests."
         ),
     ] = None
     evictable_namespaces: Annotated[
@@ -257,10 +257,10 @@ class HighNodeUtilizationParams(Spec, frozen=True):
     eviction_modes: Annotated[
         tuple[EvictionMode, ...],
         bounded(
-            "Restricts which pods are evicted. With OnlyThresholdingResources, only pods that request at least "
-            "one of the resources in thresholds are evicted, for example pods that request GPUs. A node that runs "
-            "no such pods is considered empty. If unset, all pods of a node are evicted except DaemonSet, static "
-            "and mirror pods.",
+            "Restricts which pods are evicted. OnlyThresholdingResources evicts only pods that request at least one of "
+            "the resources in thresholds, for example pods that request GPUs. A node that runs no such pods is "
+            "considered empty. If unset, all pods on a node are evicted except DaemonSet pods, static pods and mirror "
+            "pods.",
             least=1,
             limit=1,
             **SET,

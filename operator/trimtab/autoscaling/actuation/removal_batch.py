@@ -238,7 +238,7 @@ class RemovalBatches:
         backoff.set_message(message)
         fields = {"reason": reasons.WRONG_MACHINE_REMOVED, "group": group}
         log.warning(
-            "The machine controller removed the wrong machines of node group %s: %s", group, message, extra=fields
+            "The machine controller removed the wrong machines from node group %s: %s", group, message, extra=fields
         )
         return message
 

@@ -286,7 +286,7 @@ class Removals:
         foreign = {each.node.name: each.markers.tainted or "" for each in left if each.markers.foreign}
         for name in sorted(foreign.keys() - self.foreign.keys()):
             log.warning(
-                "Ignored node %s for scale-down: another autoscaler added taint %s to it",
+                "Ignored node %s for scale-down because another autoscaler added taint %s to the node",
                 name,
                 TO_BE_DELETED,
                 extra={"node": name},

@@ -143,7 +143,10 @@ class GrpcChannel:
             credentials = grpc.ssl_channel_credentials(authorities, key, certificate)
             self._channel = grpc.aio.secure_channel(endpoint.address, credentials, options=_OPTIONS)
         else:
-            _log.warning("Connection to gRPC server %s is not encrypted; configure its certificates", endpoint.address)
+            _log.warning(
+                "Connection to gRPC server %s is not encrypted; configure TLS certificates for the server",
+                endpoint.address,
+            )
             self._channel = grpc.aio.insecure_channel(endpoint.address, options=_OPTIONS)
         self._files = files
 

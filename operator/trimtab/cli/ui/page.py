@@ -170,7 +170,7 @@ def plan_of(cluster: ClusterInput) -> PlanResult:
     except InputError as failed:
         plan, error = None, str(failed)
     except Exception as failed:  # the page must stay usable whatever the planner meets
-        log.exception("Failed to compute the plan that the page of trimtab ui shows")
+        log.exception("Failed to compute the plan for the page of trimtab ui")
         plan, error = None, f"{type(failed).__name__}: {failed}"
     seconds = SYSTEM_CLOCK.now() - started
     return PlanResult(plan, seconds, error, omitted, group_of, rows)

@@ -89,7 +89,9 @@ class PolicyStatus:
         self._writer.start_from(self._status)
         self._status = self._writer.status
         if problem:
-            log.warning("Failed to decode the status of DeschedulerPolicy %s; rebuilding it: %s", self._name, problem)
+            log.warning(
+                "Failed to decode the status of DeschedulerPolicy %s; rebuilding the status: %s", self._name, problem
+            )
         self._clear_waiting_evictions()  # the evictions of the earlier process are no longer pending
         last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
         running = find_condition(self._status.conditions, PROGRESSING)

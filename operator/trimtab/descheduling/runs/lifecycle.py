@@ -94,7 +94,7 @@ def read_run(body: Mapping[str, Any]) -> Run | None:
         plan = msgspec.convert(spec.get("plan"), RunPlan)
         status = msgspec.convert(dict(body.get("status") or {}), DeschedulingRunStatus)
     except msgspec.ValidationError as error:
-        log.warning("Failed to decode DeschedulingRun %s; ignoring it: %s", metadata.get("name"), error)
+        log.warning("Failed to decode DeschedulingRun %s; ignoring the run: %s", metadata.get("name"), error)
         return None
     version = str(metadata.get("resourceVersion", ""))
     return Run(

@@ -250,7 +250,7 @@ class RunManager:
                 raise
             passing = isinstance(error, TRANSIENT)
             if passing:
-                message = "Failed to write the status of DeschedulingRun %s; retrying with its next change: %s"
+                message = "Failed to write the status of DeschedulingRun %s; retrying at the next change of the run: %s"
             else:
                 message = "The API server rejected the status of DeschedulingRun %s: %s"
             log.log(logging.WARNING if passing else logging.ERROR, message, run.name, error)

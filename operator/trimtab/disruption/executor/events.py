@@ -78,7 +78,7 @@ def _log(outcome: Outcome) -> None:
     fields |= {"reason": outcome.reason, "detail": outcome.message}
     if outcome.result == STARTED:
         log.info(
-            "Eviction of pod %s from node %s in progress: %s", action.key, action.node, outcome.message, extra=fields
+            "Eviction of pod %s from node %s is in progress: %s", action.key, action.node, outcome.message, extra=fields
         )
         return
     level = logging.INFO

@@ -265,7 +265,7 @@ class OutcomeRecorder:
                 if observe is not None:
                     observe(outcome)
         except Exception:  # a failure in reporting must not stop the next eviction
-            log.exception("Failed to record the metrics and event of the eviction of pod %s", eviction.action.key)
+            log.exception("Failed to record metrics and an event for the eviction of pod %s", eviction.action.key)
 
     def release(self, eviction: QueuedEviction) -> None:
         """Release the reservations of an action whose pod was not evicted."""

@@ -418,4 +418,4 @@ class EventRecorder:
         refusal = (occurrence.namespace, type(error))
         level = logging.DEBUG if refusal in self._refusals_logged else logging.WARNING
         self._refusals_logged.add(refusal)
-        logger.log(level, "The API server rejected an event on %s: %s", occurrence.regarding, error)
+        logger.log(level, "The API server rejected an event about %s: %s", occurrence.regarding, error)

@@ -216,7 +216,7 @@ class StoreUpdater(Generic[T]):
             case "ERROR":
                 _fail(codec.status(event.raw))
             case other:
-                logger.warning("Ignoring a watch event of unknown type %r in the watch of %s", other, self._plural)
+                logger.warning("Ignoring a watch event of unknown type %r for %s", other, self._plural)
 
     def take(self, decoded: T | Undecodable) -> None:
         """Apply an added or modified object, or record that it cannot be decoded."""
@@ -242,7 +242,7 @@ class StoreUpdater(Generic[T]):
         self.decode_errors += 1
         why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         if self.broken.get(key) != why:
-            logger.error("Failed to decode %s %s; ignoring it: %s", self._plural, key, why)
+            logger.error("Failed to decode %s %s; ignoring the object: %s", self._plural, key, why)
         self.broken[key] = why
         self.store.remove(key)
 
@@ -514,7 +514,7 @@ class Informer(Generic[T]):
 
         The watch is considered disconnected until data arrives, because the connection may have hung.
         """
-        logger.debug("Watch of %s received no data; resuming it: %s", self.resource.plural, silence)
+        logger.debug("Watch of %s received no data; resuming the watch: %s", self.resource.plural, silence)
         self._silent = True
         self.unconfirmed = self._synced.is_set()
         self._enter("Retrying", str(silence))

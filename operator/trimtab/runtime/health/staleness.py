@@ -94,9 +94,9 @@ class StalenessReporter:
         except NotFound:
             self._replaced.pop(subject, None)
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to update the condition Degraded of %s %s; retrying: %s", resource.kind, name, error)
+            log.warning("Failed to update the Degraded condition of %s %s; retrying: %s", resource.kind, name, error)
         except Exception:  # a bug in one report must not prevent the others
-            log.exception("Failed to update the condition Degraded of %s %s; retrying", resource.kind, name)
+            log.exception("Failed to update the Degraded condition of %s %s; retrying", resource.kind, name)
 
     async def _report(self, subject: Subject, reason: str, message: str) -> None:
         body = await self._read(subject)

@@ -319,7 +319,7 @@ class HttpServer:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:
-            log.exception("Failed to handle the HTTP request %s: unexpected error", request.path)
+            log.exception("Failed to process the HTTP request %s: unexpected error", request.path)
             return web.Response(status=500)
 
     def _within_rate(self, client: str) -> bool:

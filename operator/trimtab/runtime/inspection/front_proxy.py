@@ -235,7 +235,7 @@ class FrontProxy:
 
     def _report(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("Cannot authenticate requests of the aggregation layer: %s", problem)
+            log.warning("Cannot authenticate requests from the aggregation layer: %s", problem)
         self.problem = problem
 
 

@@ -213,7 +213,7 @@ class LeaderElector:
             await self._write_released(self._observed)
         except (ApiError, Unreachable, TimeoutError) as error:
             logger.warning(
-                "Failed to release %s; other replicas can acquire it only after it expires: %s", self._lock, error
+                "Failed to release %s; other replicas cannot acquire the Lease until it expires: %s", self._lock, error
             )
         else:
             logger.info("Released %s", self._lock)

@@ -409,7 +409,7 @@ class NodeUpdater:
             answer = await probe_node(self._services.api, name, now=self._services.clock.now())
         except (ApiError, Unreachable, InputError) as error:
             self._retry_later(name, PatchResult.FAILED)
-            log.warning("Failed to probe node %s, whose heartbeats are overdue; retrying: %s", name, error)
+            log.warning("Failed to probe node %s, whose heartbeat is overdue; retrying: %s", name, error)
             return False
         if answer is None:
             self._stop_until_deletion_is_visible(update)

@@ -4,9 +4,10 @@
 
 ``evict``: the cluster has 1,000 nodes and 30,000 pods without kubelets and without budgets. Three programs evict the 72
 pods on each of 20 nodes, one program after another: a script that sends the requests over many connections,
-``kubectl drain`` with all nodes as arguments (a tenth of the nodes, because kubectl limits its own requests), and ``trimtab run --controllers tainting`` with the taint policy Evict
-and the chart's RBAC permissions. The pods have a grace period of 0 s, because ``kubectl drain`` waits until they no
-longer exist. Only etcd and the API server run beside the programs.
+``kubectl drain`` with all nodes as arguments (a tenth of the nodes, because kubectl limits its own requests), and
+``trimtab run --controllers tainting`` with the taint policy Evict and the chart's RBAC permissions. The pods have a
+grace period of 0 s, because ``kubectl drain`` waits until they no longer exist. Only etcd and the API server run beside
+the programs.
 
 The benchmark counts the granted evictions in the API server's audit log, from the first eviction (for trimtab, from
 the request for the first taint) to the response to the last one. The rates of one turn are compared, because the

@@ -106,12 +106,13 @@ GAVE_UP: Final = "GaveUp"
 The condition Effective is False, and its message lists the owners."""
 WAITING_FOR_OWNER: Final = "WaitingForOwner"
 """The eviction waits until the owner has replaced the pod that trimtab evicted last, regardless of the controller that
-evicted it."""
+evicted it. It also waits while an EvictionRequest of another component is evicting a pod of the owner."""
 WAITING_FOR_BUDGET: Final = "WaitingForBudget"
 """The eviction waits because evictions in progress may already use up the pod's PodDisruptionBudget, whose status is
 not up to date yet."""
 WAITING_FOR_EVICTION: Final = "WaitingForEviction"
-"""The eviction waits because another controller is evicting the same pod."""
+"""The eviction waits because another controller is evicting the same pod, or because an EvictionRequest of another
+component asks for its eviction."""
 WAITING_FOR_PLAN: Final = "WaitingForPlan"
 """The eviction waits until another controller has finished planning. Before the request, the eviction is checked
 against the current state of the cluster."""

@@ -143,7 +143,7 @@ class Stage:
         settings = Settings(apiserver_args=self.audit.arguments, for_load=True)
         self.cluster.up(settings, nodes=0, die_with_parent=True)
         load(self.cluster, self.scenario, progress=self._progress)
-        install(self.cluster)
+        install(self.cluster, "controllers.taintManager.rights=TaintAndEvict")
         self.cluster.client.request("POST", TAINT_MANAGERS.path(), MANAGER)
 
     def in_tree(self, *, qps: int, burst: int) -> int:

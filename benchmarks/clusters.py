@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.autoscaling.groups.annotations import NODES_MACHINE
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
@@ -82,6 +81,8 @@ def node(number: int) -> Node:
 
 def joined(machine: Machine, node: Node) -> tuple[Machine, Node]:
     """Return a machine and its node as the Machine API creates them: they name each other and have one provider ID."""
+    from trimtab.autoscaling.groups.annotations import NODES_MACHINE  # loads asyncio, which most benchmarks do without
+
     provider_id = f"aws:///zone-a/i-{node.name}"
     mark = {**node.annotations, NODES_MACHINE: machine.key}
     return (

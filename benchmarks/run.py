@@ -393,7 +393,7 @@ def main() -> None:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    from trimtab.runtime.memory import disable_automatic_full_collections
+    from trimtab.kube.collector import disable_automatic_full_collections
 
     disable_automatic_full_collections()  # as the operator does
     for name in options.names or BENCHMARKS:

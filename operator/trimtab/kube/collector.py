@@ -1,4 +1,4 @@
-"""Suspends Python's cyclic garbage collector while an index of many long-lived objects is built.
+"""Limits Python's cyclic garbage collector: while an index of many long-lived objects is built, and in general.
 
 The collector runs after every 700 new objects, and every few runs it traverses all objects of the process. While 50,000
 pods with different terms are indexed, that takes twice as long as the indexing itself and frees nothing.
@@ -9,6 +9,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+_NEVER: Final = 2**31 - 1
+"""Collections of the middle generation until an automatic full collection."""
 
 
 @contextmanager
@@ -32,3 +36,12 @@ def collector_paused(*, exempt: bool = False) -> Iterator[None]:
             gc.freeze()
         if enabled:
             gc.enable()
+
+
+def disable_automatic_full_collections() -> None:
+    """Let Python collect only young objects automatically.
+
+    :class:`~trimtab.runtime.memory.FullCollections` collects the others.
+    """
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _NEVER)

@@ -44,9 +44,6 @@ COMPLETE_PERIOD: Final = 6 * 3600.0
 GROWTH: Final = 1.1
 """A full garbage collection is due once the resident memory has grown by this factor since the previous one."""
 
-_NEVER: Final = 2**31 - 1
-"""Collections of the middle generation until an automatic full collection."""
-
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 """Options of glibc's ``mallopt`` (malloc.h)."""
@@ -139,12 +136,6 @@ class FullCollections:
         message = "Garbage collection freed %d objects in %.0f ms; resident memory is %d MiB"
         self._collected, self._resident = now, resident_bytes()
         log.debug(message, found, 1000 * (self._clock.cpu() - began), self._resident >> 20)
-
-
-def disable_automatic_full_collections() -> None:
-    """Let Python collect only young objects automatically. :class:`FullCollections` collects the others."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _NEVER)
 
 
 def resident_bytes() -> int:

@@ -35,6 +35,7 @@ from trimtab.controller.progress import PROGRESS_REGISTRY, Progress
 from trimtab.controller.reporter import report_safely
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.clock import SYSTEM_CLOCK
+from trimtab.kube.collector import disable_automatic_full_collections
 from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.runtime.controller_thread import ControllerThread
@@ -43,7 +44,7 @@ from trimtab.runtime.health.staleness import PERIOD as STALENESS_PERIOD
 from trimtab.runtime.health.staleness import StalenessReporter
 from trimtab.runtime.health.watchdog import Watchdog
 from trimtab.runtime.leader_election.elector import LeaderElector, unique_identity
-from trimtab.runtime.memory import disable_automatic_full_collections, tune_allocator
+from trimtab.runtime.memory import tune_allocator
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.metrics.server import MetricsServer, MetricsSettings
 from trimtab.runtime.settings import Settings

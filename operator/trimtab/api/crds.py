@@ -348,7 +348,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Kept",
                 ".spec.plan.kept",
                 type="integer",
-                description="Number of pods and nodes that strategies considered without planning an eviction.",
+                description="Number of pods and nodes for which strategies planned no eviction.",
             ),
             _age("Time since the run was created."),
         ),

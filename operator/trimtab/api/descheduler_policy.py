@@ -465,10 +465,9 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         CrossNamespace,
         doc(
             "Whether a pod may be evicted because of a pod in another namespace, for example to satisfy the "
-            "anti-affinity of the other pod. Deny prevents such evictions. Allow requires that the other pod has a "
-            "higher priority and was placed by a scheduler. Allow also requires that the spec, annotations and "
-            "PodDisruptionBudgets of the other pod do not protect it from eviction. With either value, no pod is "
-            "evicted because of a pod with a lower priority."
+            "anti-affinity of the other pod. Deny: there are no such evictions. Allow: a pod is evicted only if the "
+            "other pod has a higher priority, was bound by a scheduler, and could itself be evicted. With either "
+            "value, no pod is evicted because of a pod with a lower priority."
         ),
     ] = "Deny"
     limits: Limits = Limits()

@@ -100,8 +100,8 @@ class WatchedEviction(MovedOwner, frozen=True):
     restarted: Annotated[
         bool,
         doc(
-            "Whether a rolling restart of the pod's Deployment was still in progress when the cycle ended. Such a "
-            "restart replaces single replicas if spec.singleReplica is Surge."
+            "Whether a rolling restart of the pod's Deployment was still in progress when the cycle ended. If "
+            "spec.singleReplica is Surge, a rolling restart replaces the pods of workloads with one replica."
         ),
     ] = False
     replacement: Annotated[Uid, doc("UID of the replacement pod. Empty until the replacement pod is scheduled.")] = ""
@@ -279,7 +279,7 @@ class LastRun(Status, frozen=True):
     refused: Annotated[NaturalInt, doc("Number of evictions that were rejected or failed.")] = 0
     kept: Annotated[
         NaturalInt,
-        doc("Number of pods and nodes that strategies considered without planning an eviction."),
+        doc("Number of pods and nodes for which strategies planned no eviction."),
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0

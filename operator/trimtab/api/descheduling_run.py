@@ -123,7 +123,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     ]
     kept: Annotated[
         NaturalInt,
-        doc("Total number of pods and nodes that strategies considered without planning an eviction."),
+        doc("Total number of pods and nodes for which strategies planned no eviction."),
     ]
     approve_until: Annotated[
         datetime | None,
@@ -148,7 +148,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     kept_reasons: Annotated[
         tuple[KeptCount, ...],
         bounded(
-            "Number of pods and nodes that strategies considered without planning an eviction, by strategy and reason.",
+            "Number of pods and nodes for which strategies planned no eviction, by strategy and reason.",
             limit=MAX_KEPT_REASONS,
             **ATOMIC,
         ),
@@ -156,7 +156,7 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     kept_pods: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods and nodes that strategies considered without planning an eviction. The list may be truncated. The "
+            "Pods and nodes for which strategies planned no eviction. The list may be truncated. The "
             "number of omitted entries is in keptOmitted.",
             limit=MAX_KEPT_PODS,
             **ATOMIC,
@@ -264,8 +264,8 @@ class DeschedulingRunStatus(Status, frozen=True):
     started: Annotated[
         NaturalInt,
         doc(
-            "Number of evictions that were still in progress when the execution of the run ended. Another controller "
-            "or a rolling restart of the pod's Deployment completes these evictions."
+            "Number of evictions that were still in progress when the run ended. In each case, another component or a "
+            "rolling restart of the Deployment removes the pod later."
         ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were rejected or failed.")] = 0

@@ -423,9 +423,9 @@ class NodePressurePolicySpec(Spec, frozen=True):
     delete_after: Annotated[
         Duration | None,
         duration_doc(
-            "How long the operator retries a rejected eviction before it deletes the pod instead. For example, the API "
-            "server rejects the eviction because of a PodDisruptionBudget. Pods are deleted only while a hard "
-            "threshold is met. If unset, running pods are never deleted.",
+            "How long the operator retries an eviction that the API server rejects, for example because of a "
+            "PodDisruptionBudget, before it deletes the pod instead. Pods are deleted only while a hard threshold is "
+            "met. If unset, running pods are never deleted.",
             ZERO_RULE,
         ),
     ] = None

@@ -200,7 +200,7 @@ class NodeFieldRequirement(Spec, frozen=True):
     values: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         Meta(
-            description="Name of the node. The list must contain exactly one item.",
+            description="List with the name of the node as its only item.",
             min_length=1,
             max_length=1,
             extra_json_schema=ATOMIC,

@@ -63,8 +63,8 @@ def state_text(kind: str) -> str:
     """Describe ``state`` and its values for a kind, for its description and that of the column STATE."""
     conflict = f" Conflict means that {_CONFLICTS[kind]}." if kind in _CONFLICTS else ""
     return (
-        f"Current state, which summarizes the conditions: {_VALUES[kind]}. If the Ready condition is False for any "
-        f"other reason, the state is that reason.{conflict}"
+        f"Summary of the conditions. One of {_VALUES[kind]}, or the reason of the Ready condition if that is False and "
+        f"none of these states applies.{conflict}"
     )
 
 

@@ -168,7 +168,7 @@ class PodCounts(Status, frozen=True):
     ] = 0
     held: Annotated[
         NaturalInt,
-        doc("Current number of pods whose eviction or deletion spec.userTaintRates delays."),
+        doc("Number of pods whose eviction or deletion is currently delayed by spec.userTaintRates."),
     ] = 0
     deleted: Annotated[
         BigCount,

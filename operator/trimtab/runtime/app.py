@@ -300,7 +300,10 @@ class App:
             log.warning("Failed to restore the eviction limits from the HistoryRecords: %s", error)
         counted = evictor.restore(entries, (pod for _, pod in watches.lister.items()))
         if counted:
-            log.info("Restored the eviction limits from the history: %d evictions in the last minute", counted)
+            log.info(
+                "Read the evictions of the last minute from the HistoryRecords: %d count toward the eviction limits",
+                counted,
+            )
 
     def _duplicate_detector(self, api: Transport, recorder: EventRecorder) -> DuplicateOperatorDetector:
         settings = self._settings

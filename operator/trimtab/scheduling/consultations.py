@@ -122,7 +122,7 @@ class Consultations:
         except ExtenderError as error:
             self._failed(queued, str(error))
         except Exception as error:
-            log.exception("Failed to consult the scheduler extenders about pod %s: unexpected error", queued.pod.key)
+            log.exception("Failed to call the scheduler extenders for pod %s: unexpected error", queued.pod.key)
             self._failed(queued, f"{type(error).__name__}: {error}")
         else:
             self._keep(queued, verdict)
@@ -148,7 +148,5 @@ class Consultations:
                 "Canceled the preemption for pod %s because a scheduler extender failed: %s", preemption.pod.key, error
             )
         except Exception:
-            log.exception(
-                "Failed to consult the scheduler extenders about the preemption for pod %s", preemption.pod.key
-            )
+            log.exception("Failed to call the scheduler extenders for the preemption by pod %s", preemption.pod.key)
         decided(accepted)

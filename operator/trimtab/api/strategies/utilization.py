@@ -148,7 +148,7 @@ class PrometheusQuery(Spec, frozen=True):
     node_label: Annotated[
         str,
         Meta(
-            description="Name of the label that contains the node name in the series that query returns.",
+            description="Label of the returned time series whose value is the name of the node.",
             min_length=1,
             max_length=256,
             pattern="^[a-zA-Z_][a-zA-Z0-9_]*$",

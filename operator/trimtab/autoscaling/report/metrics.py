@@ -92,7 +92,10 @@ class AutoscalerMetrics:
             registry,
         )
         self.nodes = LabeledGauge(
-            "trimtab_autoscaler_nodes", "Nodes by state: Ready, Unready, Starting or Going.", ("state",), registry
+            "trimtab_autoscaler_nodes",
+            "Number of nodes by state: Ready, Unready, Starting, or Going (being removed).",
+            ("state",),
+            registry,
         )
         self.unneeded = Gauge("trimtab_autoscaler_unneeded_nodes", "Unneeded nodes.", registry=registry)
         self.removing = Gauge("trimtab_autoscaler_removing_nodes", "Nodes that are being removed.", registry=registry)

@@ -237,7 +237,7 @@ class DuplicateOperatorDetector:
         if active and not self.others:  # not for each identity: clients may invent identities
             self._report(active)
         elif self.others and not active:
-            log.info("Other trimtab operators no longer run the same controllers")
+            log.info("No other trimtab operator runs the controllers of this operator any more")
         self.others = active
         self._observe(len(active))
         self._checks += 1

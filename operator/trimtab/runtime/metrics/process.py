@@ -46,7 +46,7 @@ class RuntimeMetrics:
         )
         self._inactive = LabeledGauge(
             "trimtab_part_inactive_seconds",
-            "Seconds for which a component of the operator has made no progress although progress is due (maximum).",
+            "Longest time in seconds for which a component of the operator with pending work has made no progress.",
             ("part",),
             registry,
         )

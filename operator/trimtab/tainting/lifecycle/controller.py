@@ -245,7 +245,7 @@ class NodeLifecycleController(Loop):
 
     def _hold(self, reason: str) -> None:
         if self.held != reason:
-            log.warning("Paused the node lifecycle controller (%s); no nodes are tainted", reason)
+            log.warning("Paused the node lifecycle controller (%s); it adds no taints until it resumes", reason)
             if self._held_since is None:
                 self._held_since = self._services.clock.monotonic()
         self.held = reason

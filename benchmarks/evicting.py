@@ -6,8 +6,8 @@
 pods on each of 20 nodes, one program after another: a script that sends the requests over many connections,
 ``kubectl drain`` with all nodes as arguments (a tenth of the nodes, because kubectl limits its own requests), and
 ``trimtab run --controllers tainting`` with the taint policy Evict and the chart's RBAC permissions. The pods have a
-grace period of 0 s, because ``kubectl drain`` waits until they no longer exist. Only etcd and the API server run beside
-the programs.
+grace period of 0 s, because ``kubectl drain`` waits until they no longer exist. Apart from the programs, only etcd and
+the API server run.
 
 The benchmark counts the granted evictions in the API server's audit log, from the first eviction (for trimtab, from
 the request for the first taint) to the response to the last one. The rates of one turn are compared, because the
@@ -36,18 +36,16 @@ sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 from benchmarks import command  # noqa: E402
 from benchmarks.command import Result  # noqa: E402
 from benchmarks.processes import Meter, memory_mb, settle  # noqa: E402
-from benchmarks.tainting import EACH, OWNED, TAINT, Stage, until  # noqa: E402
+from benchmarks.tainting import TAINT, Stage, scenario, until  # noqa: E402
 from tests.fixtures.audit import AuditEvent  # noqa: E402
 from trimtab.kube.api import Api  # noqa: E402
 from trimtab.kube.resources import PODS, TAINT_MANAGERS  # noqa: E402
 from trimtab_local.components import Settings  # noqa: E402
 from trimtab_local.load import Job  # noqa: E402
 from trimtab_local.progress import PlainProgress  # noqa: E402
-from trimtab_local.scenario import Scenario, decode_scenario  # noqa: E402
 from trimtab_local.versions import APISERVER, ETCD  # noqa: E402
 
 NODES_IN_ALL: Final = 1_000
-PROGRAMS: Final = ("script", "kubectl", "trimtab")
 
 POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
@@ -95,48 +93,23 @@ class Turn(Struct, frozen=True):
         return {"rate": round(self.rate, 1), "seconds": round(self.seconds, 2), "cpu_ms_per_eviction": cpu}
 
 
-def scenario(options: argparse.Namespace) -> Scenario:
-    """Return a scenario in which the nodes of all turns have 72 pods each, and the others have the rest of the pods."""
-    going = len(PROGRAMS) * options.nodes * options.turns
-    workload = {
-        "kind": "ReplicaSet",
-        "via": "direct",
-        "namespace": "load",
-        "replicas": OWNED,
-        "requests": {"cpu": "100m", "memory": "128Mi"},
-        "podSpec": {"terminationGracePeriodSeconds": 0},
-    }
-    others = {"nodeGroups": ["node"], "heavyShare": 0.4, "heavyFactor": 3, "seed": 1}
-    owners = going * EACH // OWNED
-    rest = max(1, (options.pods - going * EACH) // OWNED)
-    return decode_scenario(
-        {
-            "nodes": [
-                {"count": going, "prefix": "going", "cpu": 8, "memory": "32Gi", "pods": 110},
-                {"count": max(1, NODES_IN_ALL - going), "cpu": 8, "memory": "32Gi", "pods": 110},
-            ],
-            "namespaces": [{"name": "load", "count": 50}],
-            "workloads": [
-                {**workload, "name": "going", "owners": owners, "placement": {"nodeGroups": ["going"]}},
-                {**workload, "name": "app", "owners": rest, "placement": others},
-            ],
-        }
-    )
-
-
 def evict(options: argparse.Namespace) -> Result:
     """Measure the three programs by turns."""
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
-        stage = Stage(Path(name), options, PlainProgress(sys.stderr), scenario(options), policy=POLICY)
+        going = len(RUN) * options.nodes * options.turns
+        made = scenario(nodes=NODES_IN_ALL, going=going, pods=options.pods, terminationGracePeriodSeconds=0)
+        stage = Stage(Path(name), options, PlainProgress(sys.stderr), made, policy=POLICY)
         try:
             stage.fill()
             arguments = stage.audit.arguments
             stage.cluster.up(Settings(components=(ETCD, APISERVER), apiserver_args=arguments, for_load=True))
             merge = "application/merge-patch+json"
             stage.cluster.client.request("PATCH", TAINT_MANAGERS.path("default"), EVICT, content_type=merge)
-            found: dict[str, list[Turn]] = {program: [] for program in PROGRAMS}
+            programs = tuple(RUN)
+            found: dict[str, list[Turn]] = {program: [] for program in programs}
             for turn in range(options.turns):
-                for program in (*PROGRAMS[turn % 3 :], *PROGRAMS[: turn % 3]):
+                first = turn % len(programs)
+                for program in (*programs[first:], *programs[:first]):
                     found[program].append(RUN[program](stage))
         finally:
             stage.cluster.down()
@@ -151,7 +124,7 @@ def evict(options: argparse.Namespace) -> Result:
 
 @contextmanager
 def granted(stage: Stage, wanted: int) -> Iterator[list[AuditEvent]]:
-    """Yield a list that has the granted evictions and the patches of nodes at the end of the block, the first first."""
+    """Yield a list that contains the granted evictions and the patches of nodes after the block, oldest first."""
     settle(stage.pid(APISERVER))
     tail, found = stage.audit.tail(), list[AuditEvent]()
     yield found
@@ -174,12 +147,10 @@ def by_script(stage: Stage) -> Turn:
     nodes = stage.nodes(stage.options.nodes)
     listed = stage.cluster.client.request("GET", PODS.path())["items"]
     pods = [each["metadata"] for each in listed if each["spec"].get("nodeName") in nodes]
-    before = os.times()
     with granted(stage, len(pods)) as found:
-        before = os.times()
+        meter = Meter((os.getpid(),))
         stage.send([_eviction(pod["namespace"], pod["name"], pod["uid"]) for pod in pods], "evictions")
-        after = os.times()
-    used = after.user + after.system - before.user - before.system
+        used = meter.read()[0]
     return Turn(len(pods), _seconds(_evictions(found)), used)
 
 

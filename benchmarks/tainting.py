@@ -125,7 +125,7 @@ class Stage:
         directory: Path,
         options: argparse.Namespace,
         progress: Progress,
-        made: Scenario | None = None,
+        scenario: Scenario,
         *,
         policy: str = POLICY,
     ) -> None:
@@ -133,7 +133,7 @@ class Stage:
         self.audit = Audit(directory, policy)
         self.cluster = LocalCluster(f"bench-{os.getpid()}", directory=directory / "cluster", progress=progress)
         self.options = options
-        self.scenario = made or scenario(options)
+        self.scenario = scenario
         self._progress = progress
         self._on = Counter(name for slots in placements(self.scenario) for name in slots)
         self._next = 0
@@ -228,25 +228,32 @@ MANAGER: Final = {
 }
 
 
-def scenario(options: argparse.Namespace) -> Scenario:
-    """Return a scenario of 5,000 nodes. Nodes to taint have 72 pods each, and the others have the rest of the pods."""
-    going = 2 * options.nodes * options.turns + SPARE
-    rest = options.pods - going * EACH
+def scenario(*, nodes: int, going: int, pods: int, **pod_spec: int) -> Scenario:
+    """Return a scenario in which ``going`` of the nodes have 72 pods each, and the others have the rest of the pods.
+
+    Args:
+        nodes: the number of nodes.
+        going: the number of nodes whose pods are evicted.
+        pods: the number of pods.
+        pod_spec: further fields of the pods' specs.
+    """
     workload = {
         "kind": "ReplicaSet",
         "via": "direct",
         "namespace": "load",
         "replicas": OWNED,
         "requests": {"cpu": "100m", "memory": "128Mi"},
+        "podSpec": pod_spec,
     }
     others = {"nodeGroups": ["node"], "heavyShare": 0.4, "heavyFactor": 3, "seed": 1}
+    rest = pods - going * EACH
     return decode_scenario(
         {
             "nodes": [
                 {"count": going, "prefix": "going", "cpu": 8, "memory": "32Gi", "pods": 110},
-                {"count": NODES_IN_ALL - going, "cpu": 8, "memory": "32Gi", "pods": 110},
+                {"count": nodes - going, "cpu": 8, "memory": "32Gi", "pods": 110},
             ],
-            "namespaces": [{"name": "load", "count": 250}],
+            "namespaces": [{"name": "load", "count": nodes // 20}],
             "workloads": [
                 {**workload, "name": "going", "owners": going * EACH // OWNED, "placement": {"nodeGroups": ["going"]}},
                 {**workload, "name": "app", "owners": rest // OWNED, "placement": others},
@@ -276,7 +283,9 @@ def _removed(namespace: str, name: str) -> Job:
 def taint_7200(options: argparse.Namespace) -> Result:
     """Measure both programs, then a sample at the default rate."""
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
-        stage = Stage(Path(name), options, PlainProgress(sys.stderr))
+        going = 2 * options.nodes * options.turns + SPARE
+        made = scenario(nodes=NODES_IN_ALL, going=going, pods=options.pods)
+        stage = Stage(Path(name), options, PlainProgress(sys.stderr), made)
         try:
             stage.fill()
             theirs, ours = [], []

@@ -57,14 +57,12 @@ Their selectors determine how the scheduler spreads pods without topology spread
 pods the controllers will create.
 """
 
-VERTICAL_AUTOSCALING: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS,)
-"""Custom resources that determine the requests of new pods. Many clusters do not serve them."""
+ADDITIONAL: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS, EVICTION_REQUESTS)
+"""Kinds that many clusters do not serve, and that every controller watches where they are served.
 
-EVICTIONS: Final[tuple[Resource, ...]] = (EVICTION_REQUESTS,)
-"""Requests of other components to evict pods (Kubernetes 1.37, alpha). Many clusters do not serve them."""
-
-ADDITIONAL: Final[tuple[Resource, ...]] = (*VERTICAL_AUTOSCALING, *EVICTIONS)
-"""Kinds that all planners read where the server serves them."""
+VerticalPodAutoscalers determine the requests of new pods. With EvictionRequests (Kubernetes 1.37, alpha), other
+components ask for evictions.
+"""
 
 KINDS: Final[tuple[Resource, ...]] = (
     NODES,

@@ -5,9 +5,8 @@ from a node whose pods are being evicted, or taint a node twice. Three kinds of 
 reports it or a later change of the object:
 
 - a pod that the scheduler binds counts on its node, the equivalent of kube-scheduler's ``AssumePod``;
-- a pod whose eviction or deletion was granted is terminating. The write is shown until the watch delivers the
-  deletion timestamp, not until it reaches the resource version in the response (Kubernetes 1.38): the two never differ,
-  except that an immediate deletion has no later version;
+- a pod whose eviction or deletion was granted is terminating, until the watch delivers its deletion. The resource
+  version in the response (Kubernetes 1.38) is not needed for that;
 - a changed object, such as a tainted node or a resized MachineSet, is as the API server returned it.
 
 The stores of the informers do not show own writes: code that reads single objects sees what the watches delivered.

@@ -18,7 +18,7 @@ from trimtab.disruption.evictor import EvictionLimits, Evictor, PendingEviction,
 from trimtab.disruption.evictor.evictor import REFUSAL_EXPIRY, WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
-from trimtab.disruption.evictor.other_requests import COUNTED
+from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
 from trimtab.disruption.evictor.requests import (
     AUTOSCALER,
     DESCHEDULER,
@@ -221,6 +221,19 @@ async def test_eviction_request_has_its_share_of_the_budget():
     world.evictor.cancel(admitted(world, two, POLICY))
     world.evictor.budgets.budget_changed(budget(2), budget(1, "web-1"))
     admitted(world, two, POLICY)
+
+
+def test_many_eviction_requests_cost_a_limited_time():
+    requests, made = OtherRequests(), []
+    for number in range(2 * MAX_PODS):
+        fields = {"name": f"request-{number}", "pod_uid": f"uid-{number}", "created": 0.0, "active": True}
+        made.append(PodEvictionRequest(namespace="shop", **fields))
+        requests.changed(None, made[-1])
+    assert len(list(requests.of_namespace("shop", now=1.0))) == MAX_PODS
+    assert requests.of_pod("shop", f"uid-{2 * MAX_PODS - 1}", now=1.0) is made[-1], "that of a pod is always found"
+    for each in made:
+        requests.changed(each, None)
+    assert list(requests.of_namespace("shop", now=1.0)) == []
 
 
 async def test_withdrawn_request_loses_its_place_at_once():

@@ -17,6 +17,9 @@ Admission makes these checks in this order, before the first ``await`` of the re
    show yet do not use it up, and neither do the requests that take precedence.
 4. The operator-wide limits: concurrent evictions and evictions per minute, in total and per namespace, node and owner.
 
+In checks 1 to 3, requests without a deadline also wait for the EvictionRequests of other components: for the same pod,
+for another pod of the owner, and for pods of the same PodDisruptionBudget (:mod:`.other_requests`).
+
 Requests with a deadline (evictions of pods on a tainted node, and of preemption victims) wait only for the limit of
 concurrent requests, because a limit on voluntary evictions must neither keep a pod on a failed node nor delay a pod
 with a high priority. They still count toward the limits, so that voluntary evictions wait for them.
@@ -704,10 +707,11 @@ class Evictor:
     def _owner_requested_by_others(
         self, request: EvictionRequest, owner: OwnerKey, pods: Sequence[Pod]
     ) -> PendingEviction | None:
-        requested = {each.pod_uid: each for each in self.others.of_namespace(owner.namespace, now=self._clock.now())}
-        for pod in pods if requested else ():
-            found = requested.get(pod.uid)
-            if found is not None and pod.uid != request.uid and pod.deleted is None and not pod.terminal:
+        for pod in pods:
+            if pod.uid == request.uid or pod.deleted is not None or pod.terminal:
+                continue
+            found = self.others.of_pod(owner.namespace, pod.uid, now=self._clock.now())
+            if found is not None:
                 message = (
                     f"EvictionRequest {found.name} of {found.requester} is evicting {pod.name} of the same {owner}"
                 )

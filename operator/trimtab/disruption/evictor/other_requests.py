@@ -11,7 +11,8 @@ keep their pods from being evicted forever.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from trimtab.disruption.evictor.requests import Requester
@@ -23,6 +24,12 @@ COUNTED: Final = 1200.0
 It is the time after which Kubernetes skips a responder that reports no progress.
 """
 
+MAX_PODS: Final = 200
+"""Maximum number of pods of a namespace that :meth:`OtherRequests.of_namespace` checks.
+
+It limits the time that a user can cost with EvictionRequests for pods that do not exist.
+"""
+
 OWN_PREFIX: Final = "trimtab.dev/"
 """The prefix of the requesters that are trimtab's own."""
 
@@ -31,28 +38,42 @@ class OtherRequests:
     """The EvictionRequests of other components. Their watch events must be passed to :meth:`changed`."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, PodEvictionRequest]] = {}
+        self._requests: dict[str, dict[str, dict[str, PodEvictionRequest]]] = {}
+        """The requests by namespace, UID of the pod, and name."""
 
     def changed(self, old: PodEvictionRequest | None, new: PodEvictionRequest | None) -> None:
         """Process an added, changed or removed EvictionRequest."""
         if old is not None:
-            found = self._by_namespace.get(old.namespace, {})
-            found.pop(old.name, None)
-            if not found:
-                self._by_namespace.pop(old.namespace, None)
+            self._remove(old)
         if new is not None and new.active and not new.requester.startswith(OWN_PREFIX):
-            self._by_namespace.setdefault(new.namespace, {})[new.name] = new
-
-    def of_namespace(self, namespace: str, *, now: float) -> Collection[PodEvictionRequest]:
-        """Return the requests in a namespace that count at ``now``, in seconds since the epoch."""
-        requests = self._by_namespace.get(namespace)
-        if requests is None:
-            return ()
-        return [each for each in requests.values() if each.created is not None and now - each.created < COUNTED]
+            self._requests.setdefault(new.namespace, {}).setdefault(new.pod_uid, {})[new.name] = new
 
     def of_pod(self, namespace: str, uid: str, *, now: float) -> PodEvictionRequest | None:
-        """Return a request for the pod with this UID that counts at ``now``; ``None`` if there is none."""
-        return next((each for each in self.of_namespace(namespace, now=now) if each.pod_uid == uid), None)
+        """Return a request for the pod with this UID that counts at ``now``, in seconds since the epoch.
+
+        The result is ``None`` if there is none. Requests that no longer count are dropped.
+        """
+        for each in tuple(self._requests.get(namespace, {}).get(uid, {}).values()):
+            if each.created is not None and now - each.created < COUNTED:
+                return each
+            self._remove(each)
+        return None
+
+    def of_namespace(self, namespace: str, *, now: float) -> Iterator[PodEvictionRequest]:
+        """Yield a request for each pod of a namespace that has one, up to :data:`MAX_PODS`. See :meth:`of_pod`."""
+        for uid in tuple(islice(self._requests.get(namespace, ()), MAX_PODS)):
+            found = self.of_pod(namespace, uid, now=now)
+            if found is not None:
+                yield found
+
+    def _remove(self, request: PodEvictionRequest) -> None:
+        pods = self._requests.get(request.namespace, {})
+        requests = pods.get(request.pod_uid, {})
+        requests.pop(request.name, None)
+        if not requests:
+            pods.pop(request.pod_uid, None)
+        if not pods:
+            self._requests.pop(request.namespace, None)
 
 
 def requester_of(request: PodEvictionRequest) -> Requester:

@@ -198,7 +198,8 @@ async def test_every_eviction_emits_events_on_pod_and_policy(stage: Stage) -> No
     assert on_pod["action"] == "Evict"
     assert on_pod["type"] == "Normal"
     assert on_pod["related"]["name"] == pod.node
-    assert f"evicted from {pod.node}, expected on elsewhere" in on_pod["note"]
+    assert f"evicted from {pod.node}: " in on_pod["note"]
+    assert on_pod["note"].endswith(" to elsewhere")
     [on_policy] = await stage.events("default", kind="DeschedulerPolicy", name=stage.policy.name)
     assert f"{pod.namespace}/{pod.name}" in on_policy["note"]
 

@@ -95,7 +95,7 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
 
     Attributes:
         results: the result of each rule that ran, by name.
-        refusals: the rules that refused the request, or would have in mode Enforce, with their messages.
+        refusals: the rules that refused the request, or would have in Enforce mode, with their messages.
         kind: kind of the object.
         namespace: its namespace.
         name: its name, or its generateName.

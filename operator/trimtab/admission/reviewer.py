@@ -8,7 +8,7 @@
 **Warning webhook.** Every rule warns about pod templates that it admits, but whose pods it would refuse. The failure
 policy is always Ignore: a missing warning must not refuse a workload.
 
-In mode Warn nothing is changed or refused. The mutating webhook warns about the changes that it would make. The
+In Warn mode nothing is changed or refused. The mutating webhook warns about the changes that it would make. The
 validating webhook makes these changes in memory before it checks the object, so that it does not refuse the object
 because the changes are missing.
 Refusals of the mutating webhook are dropped, because the validating one finds them again.
@@ -219,7 +219,7 @@ class Decision(Struct, frozen=True):
 
     Attributes:
         review: the results of the rules.
-        patch: the operations of the JSON patch; empty if nothing changes, and in mode Warn.
+        patch: the operations of the JSON patch; empty if nothing changes, and in Warn mode.
         kind: kind of the object.
         name: its name, or its generateName.
         is_pod: whether the object is a pod.

@@ -223,7 +223,7 @@ def _of_rules(
     mutating: list[dict[str, Any]] = []
     validating: list[dict[str, Any]] = []
     for policy in _FAILURE_POLICIES:
-        # In mode Warn, an outage must not refuse requests either.
+        # In Warn mode, an outage must not refuse requests either.
         effective: FailurePolicy = "Ignore" if spec.mode == "Warn" else policy
         common = {"failurePolicy": effective, "namespaceSelector": selector, "timeoutSeconds": TIMEOUTS[effective]}
         for stage, found in ((MUTATE, mutating), (VALIDATE, validating)):

@@ -381,7 +381,7 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         ),
         Rule(
             rule="self.mode != 'Approve' || self.runsHistoryLimit > 0",
-            message="runsHistoryLimit must be at least 1 in mode Approve",
+            message="runsHistoryLimit must be at least 1 in Approve mode",
             field_path=".runsHistoryLimit",
         ),
     )

@@ -383,7 +383,7 @@ approval."""
 RUN_COMPLETED: Final = "RunCompleted"
 """Complete: every action of the run has an outcome."""
 RUN_INTERRUPTED: Final = "RunInterrupted"
-"""Not complete: trimtab stopped or the cycle failed while the run was being executed in mode Act. The next cycle makes
+"""Not complete: trimtab stopped or the cycle failed while the run was being executed in Act mode. The next cycle makes
 a new plan."""
 
 # ── Conditions of the ClusterAutoscaler ──────────────────────────────────────────────────────────────────────────────
@@ -727,7 +727,7 @@ TOLERATES_TAINTS: Final = "ToleratesTaints"
 OBSERVING: Final = "Observing"
 """Ready: ``spec.mode`` is Observe, so the taint manager reports deadlines but does not evict pods."""
 MANAGING_TAINTS: Final = "ManagingTaints"
-"""Ready: pods are evicted at their deadlines. In mode TaintAndEvict, failed nodes are tainted as well."""
+"""Ready: pods are evicted at their deadlines. In TaintAndEvict mode, failed nodes are tainted as well."""
 WAITING_FOR_FIRST_SYNC: Final = "WaitingForFirstSync"
 """Ready is Unknown: the caches of nodes and pods have not synced since trimtab started."""
 EVICTING_PODS: Final = "EvictingPods"
@@ -913,7 +913,7 @@ NODE_PRESSURE_ENDED: Final = "NodePressureEnded"
 NODE_PRESSURE_EVICTION: Final = "NodePressureEviction"
 """Event on a pod: it was evicted, or deleted after ``deleteAfter``, because its node is under pressure."""
 EVICTION_SIMULATED: Final = "EvictionSimulated"
-"""Event on a NodePressurePolicy in mode Simulate: it would evict the pod."""
+"""Event on a NodePressurePolicy in Simulate mode: it would evict the pod."""
 DELETION_BY_NODE_PRESSURE: Final = "DeletionByNodePressure"
 """Reason of the condition DisruptionTarget of a pod that is deleted because of a hard threshold, after its eviction was
 refused for ``deleteAfter``.

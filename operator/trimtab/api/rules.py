@@ -132,7 +132,7 @@ def _runs(spec: DeschedulerPolicySpec) -> Errors:
         "spec.approvalDeadline", _in_range(APPROVAL_RULE, SHORTEST_APPROVAL), spec.approval_deadline
     )
     if spec.mode == "Approve" and spec.runs_history_limit < 1:
-        yield FieldError("spec.runsHistoryLimit", "must be at least 1 in mode Approve")
+        yield FieldError("spec.runsHistoryLimit", "must be at least 1 in Approve mode")
 
 
 def _cooldown(spec: DeschedulerPolicySpec) -> Errors:

@@ -472,8 +472,8 @@ class Reconciler:
             marking=self._scale_up.marking,
             halted=result.health.cluster,
         )
-        # 4. Record on nodes since when they are unneeded. In mode Simulate no iteration would update the records, and
-        #    a later iteration in mode Act would rely on outdated ones, so they are removed.
+        # 4. Record on nodes since when they are unneeded. In Simulate mode no iteration would update the records, and
+        #    a later iteration in Act mode would rely on outdated ones, so they are removed.
         if may_act:
             self._removals.record(result.state.unneeded, result.nodes.values())
         elif spec.mode != ACT:

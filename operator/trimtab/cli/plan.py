@@ -80,7 +80,7 @@ def plan(
 
     With a TaintManager, the plan shows when each pod on a node with NoExecute taints is evicted or deleted, because of
     which taint and toleration, or why it is kept. A taint without timeAdded and without trimtab's annotation counts as
-    added now. In mode TaintAndEvict the plan also lists taints to add and remove, and failed nodes queued for
+    added now. In TaintAndEvict mode the plan also lists taints to add and remove, and failed nodes queued for
     tainting.
 
     With a SchedulerPolicy, the plan shows on which nodes the pending pods of that scheduler are bound, which pods are

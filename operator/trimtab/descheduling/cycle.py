@@ -102,13 +102,13 @@ class Cycle:
         deps.metrics.acts_as(policy.name, policy.spec.mode)
 
     async def run(self, started: float) -> CycleResult:
-        """Plan for the current cluster state and, in mode Act, execute the plan.
+        """Plan for the current cluster state and, in Act mode, execute the plan.
 
         Args:
             started: start of the cycle in seconds since the epoch, which is also the plan's ``now``.
 
         Raises:
-            ApiError, Unreachable: in mode Approve, the run could not be written.
+            ApiError, Unreachable: in Approve mode, the run could not be written.
         """
         deps, spec = self._deps, self._policy.spec
         # 1. Plan for the current state of the cluster.
@@ -118,7 +118,7 @@ class Cycle:
         # 2. Record the plan in a DeschedulingRun, unless the newest run already records it.
         run = await self._runs.record(self._policy, recorded)
         outcomes: list[Outcome] = []
-        # 3. In mode Act, evict the pods and write the outcomes to the run; in other modes, only announce the plan.
+        # 3. In Act mode, evict the pods and write the outcomes to the run; in other modes, only announce the plan.
         if spec.mode == "Act" and plan.actions:
             await self._begin(
                 f"evicting {len(plan.actions)} pods", plan.actions, self._so_far(planned, plan, started, run)
@@ -296,7 +296,7 @@ class Cycle:
         )
 
     def _seconds_to_act(self, started: float) -> float:
-        """Return the seconds for which a cycle in mode Act may evict pods.
+        """Return the seconds for which a cycle in Act mode may evict pods.
 
         It may do so until the next cycle plans again, within bounds.
         """

@@ -21,7 +21,7 @@ SURGE_VALUE: Final = "controllers.descheduler.surge"
 
 
 def required_permissions(policy: DeschedulerPolicy) -> tuple[Requirement, ...]:
-    """Return the permissions that a policy needs in its mode. In mode Simulate it evicts nothing."""
+    """Return the permissions that a policy needs in its mode. In Simulate mode it evicts nothing."""
     spec = policy.spec
     found = [
         *own_resource(DESCHEDULER_POLICIES, CHART_VALUE),

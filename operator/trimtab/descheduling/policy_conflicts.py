@@ -81,7 +81,7 @@ def conflicts(policies: Iterable[DeschedulerPolicy], *, scoring: Scoring | None 
     """Return the conflicts of policies with each other and with the scheduler.
 
     Two policies conflict if each would undo the other's evictions. A policy conflicts with the scheduler if the
-    scheduler would undo its evictions. Policies in mode Simulate are included, because their plans would be wrong as
+    scheduler would undo its evictions. Policies in Simulate mode are included, because their plans would be wrong as
     well. Callers must exclude suspended policies.
 
     Args:
@@ -216,7 +216,7 @@ class PolicyRegistry:
     def active_peers(self, name: str) -> tuple[DeschedulerPolicy, ...]:
         """Return the other policies that may evict pods, sorted by name.
 
-        These policies are neither suspended, nor in conflict, nor in mode Simulate. Other plans must not undo their
+        These policies are neither suspended, nor in conflict, nor in Simulate mode. Other plans must not undo their
         moves. A policy is included even if its window is closed, because the window opens again.
         """
         others = (policy for other, (_, policy) in sorted(self._policies.items()) if other != name)

@@ -325,7 +325,7 @@ def _steps(programs: Sequence[Program]) -> list[Document]:
             found.append((f"keep {each.object}, and create no MachineAutoscaler for its nodes", ""))
         if each.program == _CONTROLLER_MANAGER and "EvictTaintedPods" in each.jobs:
             text = (
-                "keep the TaintManager in mode Observe, or disable the controller in kube-controller-manager before "
+                "keep the TaintManager in Observe mode, or disable the controller in kube-controller-manager before "
                 "its mode is EvictPods: --controllers=*,-taint-eviction-controller"
             )
             found.append((text, ""))

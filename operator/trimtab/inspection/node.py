@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 _PRESSURE: Final = "node-pressure controller of trimtab"
-_LIFECYCLE: Final = "taint manager in mode TaintAndEvict, or kube-controller-manager"
+_LIFECYCLE: Final = "taint manager in TaintAndEvict mode, or kube-controller-manager"
 _AUTHORS: Final = {
     "node.kubernetes.io/not-ready": _LIFECYCLE,
     "node.kubernetes.io/unreachable": _LIFECYCLE,

@@ -2,7 +2,7 @@
 
 One policy handles a node: the first one by name that selects it. :class:`PressureCoordinator` runs the tasks that write
 nodes and evict pods for all policies. The *marks* of a node are the annotation, the conditions and the taints that
-trimtab adds to it. The coordinator removes them once no policy in mode Act handles the node: the policy was deleted,
+trimtab adds to it. The coordinator removes them once no policy in Act mode handles the node: the policy was deleted,
 was changed to mode Simulate, or no longer selects the node.
 """
 
@@ -170,7 +170,7 @@ class PressureCoordinator(Loop):
     # --- removal of marks -------------------------------------------------------------------------------------------
 
     async def remove_marks(self, deleted: str) -> None:
-        """Remove the marks of all nodes that no policy in mode Act handles, because a policy is being deleted.
+        """Remove the marks of all nodes that no policy in Act mode handles, because a policy is being deleted.
 
         Args:
             deleted: UID of the policy that is being deleted.
@@ -191,7 +191,7 @@ class PressureCoordinator(Loop):
         return CLEANING_PERIOD
 
     async def _remove_unneeded(self) -> bool:
-        """Start to remove the marks of nodes that no policy in mode Act handles.
+        """Start to remove the marks of nodes that no policy in Act mode handles.
 
         The policies that this process knows may be incomplete, for example while Kopf lists them. Therefore the API
         server is asked before marks are removed.
@@ -253,6 +253,6 @@ _TYPE: Final = {"apiVersion": NODE_PRESSURE_POLICIES.api_version, "kind": NODE_P
 
 
 def _acts_on(handled: Mapping[str, NodePressurePolicy], node: Node) -> bool:
-    """Return whether the policy that handles a node is in mode Act."""
+    """Return whether the policy that handles a node is in Act mode."""
     policy = handled.get(node.name)
     return policy is not None and policy.spec.mode == ACT

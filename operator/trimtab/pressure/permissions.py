@@ -27,7 +27,7 @@ def required_permissions(
     """Return the permissions that a NodePressurePolicy needs in its mode.
 
     Args:
-        spec: the spec of the policy. In mode Simulate it changes nothing.
+        spec: the spec of the policy. In Simulate mode it changes nothing.
         namespace: namespace in which the operator runs.
         kubelets: how the operator reads kubelets.
     """

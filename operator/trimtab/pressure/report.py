@@ -246,7 +246,7 @@ class PressureReporter:
         self._event(policy, reason, _EVICT, note, _pod(pod), type_=WARNING)
 
     def simulated(self, policy: ObjectReference, node: str, planned: PlannedEviction) -> None:
-        """Report the pod that a policy in mode Simulate would evict."""
+        """Report the pod that a policy in Simulate mode would evict."""
         pod = planned.pod
         if self._is_new(f"simulated {node}", f"{pod.uid} {planned.reason}"):
             fields = {"node": node, "pod": pod.key, "reason": planned.reason, "policy": policy.name}

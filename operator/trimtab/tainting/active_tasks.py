@@ -1,6 +1,6 @@
 """The tasks of the taint manager that evict pods and taint nodes. They run in the modes EvictPods and TaintAndEvict.
 
-The tasks are the deadline timers, the eviction queue, the node annotations and, in mode TaintAndEvict, the node
+The tasks are the deadline timers, the eviction queue, the node annotations and, in TaintAndEvict mode, the node
 lifecycle. They are created from scratch each time the mode changes from Observe, because their
 state is in the deadline tracker, in the cluster and in the ConfigMap of the node lifecycle.
 """
@@ -37,12 +37,12 @@ class ActiveTasks:
 
     Args:
         dependencies: dependencies of the taint manager.
-        spec: the spec of the TaintManager, in mode EvictPods or TaintAndEvict.
+        spec: the spec of the TaintManager, in EvictPods or TaintAndEvict mode.
         tracker: tracks the deadlines of all pods.
 
     Attributes:
         eviction_queue: evicts and deletes due pods.
-        lifecycle: taints failed nodes; ``None`` except in mode TaintAndEvict.
+        lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ActiveTasks:
         await self._configure_lifecycle(self._spec)
 
     async def configure(self, spec: TaintManagerSpec) -> None:
-        """Apply a new spec in mode EvictPods or TaintAndEvict."""
+        """Apply a new spec in EvictPods or TaintAndEvict mode."""
         self._spec = spec
         self.eviction_queue.configure(spec)
         await self._configure_lifecycle(spec)

@@ -76,7 +76,7 @@ def observe_state(
     Args:
         spec: the spec of the TaintManager.
         observer: the observer that tracks deadlines; ``None`` until all nodes and pods have been listed.
-        tasks: the tasks that evict pods and taint nodes; ``None`` in mode Observe.
+        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
         generation: generation of the spec.
         stale: the reason why the caches are too old to act on; ``""`` if they are up to date.
         stale_leases: the reason why the node lifecycle alone is paused; ``""`` if it is not paused.

@@ -30,7 +30,7 @@ class DeadlineObserver:
 
     Attributes:
         tracker: tracks the deadlines of all pods.
-        tasks: the tasks that evict pods and taint nodes; ``None`` in mode Observe.
+        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
     """
 
     def __init__(self, services: TaintingDependencies, rule: TolerationRule) -> None:

@@ -99,7 +99,7 @@ def test_table_shows_earliest_deadlines_first(run, write, policy, golden: Golden
     assert "32 Delete" in shown.stdout
     assert "shop/web-1" not in shown.stdout
     assert "shop/more-00 (evict)" in shown.stdout
-    assert "node.kubernetes.io/unreachable:NoExecute for 300s" in whole.stdout
+    assert "node.kubernetes.io/unreachable:NoExecute since 2026-11-20T11:58:00Z, tolerated for 300s" in whole.stdout
     assert "--all" not in whole.stdout
     golden("\n".join(line for line in shown.stdout.splitlines() if "--all" in line))
 

@@ -3,7 +3,7 @@
 Upstream posts events that concern no pod or node on its status ConfigMap. Here they are posted on the
 ClusterAutoscaler, so that ``kubectl describe clusterautoscaler default`` displays them. Because the ClusterAutoscaler
 is cluster-scoped, they are in the namespace ``default``. Events about a node group refer to the group's object in
-``related``. In mode Simulate, no events are posted on pods and nodes, because they are not changed.
+``related``. In Simulate mode, no events are posted on pods and nodes, because they are not changed.
 """
 
 from __future__ import annotations

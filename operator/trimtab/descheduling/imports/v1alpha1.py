@@ -110,7 +110,7 @@ _PLACES: Final = KnownFields(
 
 
 def import_policy(data: object, *, source: str = "") -> ImportResult:
-    """Convert a v1alpha1 policy to DeschedulerPolicies in mode Simulate, one per scope of its strategies.
+    """Convert a v1alpha1 policy to DeschedulerPolicies in Simulate mode, one per scope of its strategies.
 
     Args:
         data: the document as plain data.

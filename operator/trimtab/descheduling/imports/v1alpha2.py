@@ -114,7 +114,7 @@ _PLACES: Final = KnownFields(
 
 
 def import_policy(data: object, *, source: str = "") -> ImportResult:
-    """Convert a v1alpha2 policy to DeschedulerPolicies in mode Simulate, at least one per profile.
+    """Convert a v1alpha2 policy to DeschedulerPolicies in Simulate mode, at least one per profile.
 
     Args:
         data: the document as plain data.

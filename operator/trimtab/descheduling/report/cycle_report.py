@@ -248,7 +248,7 @@ def log_plan(policy: DeschedulerPolicy, plan: Plan) -> None:
 
 
 def announce_plan(policy: DeschedulerPolicy, plan: Plan, run: Run | None, *, recorder: Recorder) -> None:
-    """Emit an event with the planned evictions of a policy in mode Simulate or Approve.
+    """Emit an event with the planned evictions of a policy in Simulate or Approve mode.
 
     Args:
         policy: the policy.

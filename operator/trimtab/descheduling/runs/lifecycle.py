@@ -120,7 +120,7 @@ def with_generation(status: DeschedulingRunStatus, generation: int) -> Deschedul
 def expiry(run: Run, *, generation: int, newest: str, now: float) -> RunEnding | None:
     """Return the phase and the reason with which an open run ends now; ``None`` if it stays open.
 
-    The function must not be called while this process executes the run. It assumes that a run in mode Act whose status
+    The function must not be called while this process executes the run. It assumes that a run in Act mode whose status
     says that it is being executed was left behind by a process that was killed.
 
     Args:

@@ -139,7 +139,7 @@ class RunManager:
     async def record(self, policy: DeschedulerPolicy, plan: RunPlan) -> Run | None:
         """Create a run for this plan unless the newest run already records it.
 
-        A plan in mode Act always gets its own run. In the other modes the plan is compared with the newest run. If that
+        A plan in Act mode always gets its own run. In the other modes the plan is compared with the newest run. If that
         run covers the plan, it stays open for approval and its repeat counter is incremented.
 
         Returns:
@@ -147,7 +147,7 @@ class RunManager:
             be written and the mode is not Approve.
 
         Raises:
-            ApiError, Unreachable: the run could not be written in mode Approve.
+            ApiError, Unreachable: the run could not be written in Approve mode.
         """
         if policy.spec.runs_history_limit == 0:
             await self._prune(limit=0)

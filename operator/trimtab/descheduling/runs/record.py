@@ -2,7 +2,7 @@
 
 An hour may pass between planning and approval, and the violation may no longer exist by then. Therefore a new plan is
 computed, and only those approved evictions are executed that it contains as well. Each executed eviction is therefore
-one that was approved and that a cycle in mode Act would execute now. No function does I/O or reads a clock.
+one that was approved and that a cycle in Act mode would execute now. No function does I/O or reads a clock.
 """
 
 from __future__ import annotations

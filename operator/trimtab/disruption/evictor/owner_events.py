@@ -114,8 +114,7 @@ class OwnerEvents:
 
 
 def _single_note(entry: HistoryEntry) -> str:
-    verb = _VERBS.get(entry.action, "evicted")
-    done = f"{verb} pod" if entry.result == "Succeeded" else "the eviction has started: pod"
+    done = f"{_verb(entry)} pod" if entry.result == "Succeeded" else "the eviction has started: pod"
     return (
         f"{done} {entry.pod} from node {entry.node} ({entry.reason}, requested by {_requester(entry)}): {entry.message}"
     )
@@ -123,11 +122,18 @@ def _single_note(entry: HistoryEntry) -> str:
 
 def _common_note(entries: Sequence[HistoryEntry]) -> str:
     nodes, causes = _distinct(entry.node for entry in entries), _distinct(entry.reason for entry in entries)
+    why = entries[0].message
+    if len(_distinct(entry.message for entry in entries)) > 1:
+        why = f"for example, {entries[0].pod}: {why}"
     return (
-        f"evicted {plural(len(entries), 'pod')}: {named([entry.pod for entry in entries])}; "
-        f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)} "
-        f"({named(causes)}, requested by {named(_distinct(map(_requester, entries)))}): {entries[0].message}"
+        f"{' or '.join(_distinct(map(_verb, entries)))} {plural(len(entries), 'pod')} "
+        f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: {named([entry.pod for entry in entries])} "
+        f"({named(causes)}, requested by {named(_distinct(map(_requester, entries)))}); {why}"
     )
+
+
+def _verb(entry: HistoryEntry) -> str:
+    return _VERBS.get(entry.action, "evicted")
 
 
 def _requester(entry: HistoryEntry) -> str:

@@ -30,17 +30,16 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
     pod = ObjectReference.to(PODS, action.pod, namespace=action.namespace, uid=action.uid)
     node = ObjectReference.to(NODES, action.node)
     if outcome.result == EVICTED:
-        reason = f"{action.message} (policy {action.policy}, strategy {action.strategy})"
-        moved = _moved(action)
+        moved, then = f"{_moved(action)}: {action.message}", _expected(action)
         recorder.event(
             pod,
             reason=action.reason,
             action=_event_action(action),
-            note=f"{moved}: {reason}",
+            note=f"{moved} (policy {action.policy}, strategy {action.strategy}){then}",
             type=NORMAL,
             related=node,
         )
-        note = f"{action.key} {moved}: {action.message} (strategy {action.strategy})"
+        note = f"{action.key} {moved} (strategy {action.strategy}){then}"
         recorder.event(policy, reason=action.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result == STARTED:
         origin = f"(policy {action.policy}, strategy {action.strategy})"
@@ -102,10 +101,12 @@ def _moved(action: Evict) -> str:
     if not action.target:
         return f"removed from {action.node} after it had terminated"
     if action.how == SURGE:
-        return (
-            f"replaced by a rollout of Deployment {action.deployment}, from {action.node}, expected on {action.target}"
-        )
-    return f"evicted from {action.node}, expected on {action.target}"
+        return f"replaced on {action.node} by a rollout of Deployment {action.deployment}"
+    return f"evicted from {action.node}"
+
+
+def _expected(action: Evict) -> str:
+    return f"; its replacement is expected to be scheduled to {action.target}" if action.target else ""
 
 
 def _event_action(action: Evict) -> str:

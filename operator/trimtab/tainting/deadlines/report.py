@@ -47,9 +47,12 @@ def describe_deadline(deadline: Deadline, *, assumed: bool = False) -> str:
     taint = f"taint {format_taint(deadline.taint)} since {rfc3339(deadline.since)}"
     if assumed:
         taint = f"taint {format_taint(deadline.taint)}, which has no timeAdded, counted from {rfc3339(deadline.since)}"
-    if deadline.toleration is None:
-        return f"{taint}, which the pod does not tolerate"
-    return f"{taint}, tolerated by {describe_toleration(deadline.toleration)}"
+    toleration = deadline.toleration
+    if toleration is None:
+        return f"{taint}, not tolerated"
+    lasting = f"{taint}, tolerated for {max(0, toleration.seconds or 0)}s"
+    key, _, _ = describe_toleration(toleration).partition(" ")
+    return lasting if key == format_taint(deadline.taint) else f"{lasting} (toleration {key})"
 
 
 def describe_tolerated_taints(taints: tuple[Taint, ...]) -> str:

@@ -142,7 +142,7 @@ class EvictionQueue:
         return self._stuck.nodes()
 
     def due(self, deadline: Deadline) -> None:
-        """Queue a due pod. In mode Observe this has no effect.
+        """Queue a due pod. In Observe mode this has no effect.
 
         The pod is evaluated before each request, so it is harmless to queue it twice or too early.
         """

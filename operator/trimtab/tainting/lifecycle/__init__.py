@@ -1,6 +1,6 @@
 """The node lifecycle. It detects failed nodes, sets their conditions to Unknown, and adds and removes taints.
 
-In mode TaintAndEvict it replaces kube-controller-manager's node-lifecycle-controller. :mod:`.controller` runs the loop.
+In TaintAndEvict mode it replaces kube-controller-manager's node-lifecycle-controller. :mod:`.controller` runs the loop.
 :mod:`.planner` plans an iteration with the help of :mod:`.node_health`, :mod:`.node_conditions`, :mod:`.zone_state` and
 :mod:`.node_eviction_queue`. :mod:`.node_updates` and :mod:`.pod_readiness` send the requests, and :mod:`.record_writer`
 persists the :mod:`.state` in a ConfigMap.

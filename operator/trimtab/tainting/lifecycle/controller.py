@@ -1,4 +1,4 @@
-"""The loop of the node lifecycle. It runs only in mode TaintAndEvict and in the leading process.
+"""The loop of the node lifecycle. It runs only in TaintAndEvict mode and in the leading process.
 
 An iteration plans from the caches and sends no requests. Workers execute the newest plan. The next iteration plans
 failed updates again. An iteration starts when nodes or Leases change, when a grace period ends, when the rate of a zone

@@ -52,6 +52,7 @@ NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values
 NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
 
 NO_READY_CONDITION: Final = "the node has no Ready condition yet"
+_ENDED: Final = "no condition of the node requires the taint any more"
 
 
 class TaintChange(Struct, frozen=True, gc=False):
@@ -133,7 +134,7 @@ def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[Ta
         if key in wanted and key not in there:
             changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
         elif key not in wanted:
-            message = "no condition of the node requires the taint any more"
+            message = "the node is schedulable again" if key == UNSCHEDULABLE else _ENDED
             changes.append(
                 TaintChange(node.name, Taint(key, NO_SCHEDULE), False, reasons.NODE_CONDITION_ENDED, message)
             )

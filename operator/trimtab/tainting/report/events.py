@@ -97,10 +97,10 @@ class _PodOutcome(Struct, frozen=True, gc=False):
             return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
         evicted = outcome.result is DuePodResult.EVICTED
         held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
-        at = rfc3339(math.ceil(outcome.at))  # rounded as the due time, so that it is never shown as earlier
+        since = "the taint applied to it" if deadline.toleration is None else f"its deadline {format_due(deadline)}"
         note = (
             f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}; "
-            f"{'evicted' if evicted else 'deleted'} at {at}, {outcome.lateness:.1f}s after its deadline{held}"
+            f"{'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s after {since}{held}"
         )
         if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
             note += f"; {outcome.message}"
@@ -308,7 +308,7 @@ class EventReporter:
         self._stuck: set[str] = set()
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Apply the spec of the TaintManager with this UID. Event messages are different in mode Observe."""
+        """Apply the spec of the TaintManager with this UID. Event messages are different in Observe mode."""
         self._mode = spec.mode
         self._manager = ObjectReference.to(TAINT_MANAGERS, NAME, uid=uid)
 

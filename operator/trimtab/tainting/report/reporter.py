@@ -35,7 +35,7 @@ class TaintObserver(Protocol):
     """
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Apply a spec. Event messages are different in mode Observe.
+        """Apply a spec. Event messages are different in Observe mode.
 
         Args:
             spec: the spec of the TaintManager.
@@ -321,8 +321,9 @@ def _log(outcome: DuePodOutcome) -> None:
     }
     if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
         how, late = outcome.result.value, outcome.lateness
+        since = "the taint applied to it" if deadline.toleration is None else "its deadline"
         why = describe_deadline(deadline)
-        log.info("%s pod %s from node %s %.1fs after its deadline (%s)", how, *where, late, why, extra=fields)
+        log.info("%s pod %s from node %s %.1fs after %s (%s)", how, *where, late, since, why, extra=fields)
     elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
         log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
     else:

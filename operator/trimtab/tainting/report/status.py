@@ -57,7 +57,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         deleted: number of pods that this process has deleted.
         evicted: number of pods that this process has evicted.
         nodes_tainted: number of NoExecute taints that this process has added to nodes.
-        zones: the zones in the last iteration of the node lifecycle; empty except in mode TaintAndEvict.
+        zones: the zones in the last iteration of the node lifecycle; empty except in TaintAndEvict mode.
         waiting_evictions: the taint manager's pending evictions.
         lifecycle_problem: the reason why the node lifecycle is paused or fails; ``""`` if it works.
         task_failures: the errors of failed tasks, which will be restarted; ``""`` if there are none.

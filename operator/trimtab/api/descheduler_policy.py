@@ -465,8 +465,8 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         CrossNamespace,
         doc(
             "Whether a pod may be evicted because of a pod in another namespace, for example to satisfy the "
-            "anti-affinity of the other pod. Deny: there are no such evictions. Allow: a pod is evicted only if the "
-            "other pod has a higher priority, was bound by a scheduler, and could itself be evicted. With either "
+            "anti-affinity of the other pod. Deny: no pod is evicted for that reason. Allow: a pod is evicted only if "
+            "the other pod has a higher priority, was bound by a scheduler, and could itself be evicted. With either "
             "value, no pod is evicted because of a pod with a lower priority."
         ),
     ] = "Deny"

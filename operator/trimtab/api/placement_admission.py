@@ -185,11 +185,11 @@ class PodNodeConstraints(Spec, frozen=True):
         tuple[AdditionalCheck, ...],
         bounded(
             "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity restricts node "
-            "affinity for metadata.name and for the labels in nodeSelectorLabelBlacklist. Tolerations restricts "
-            "tolerations for the taints in protectedTaints. GatedPodUpdates restricts changes to the node selector and "
-            "node affinity of pods with scheduling gates. EphemeralContainers restricts the addition of ephemeral "
-            "containers to pods that the user could not create. DaemonSets extends the rule to the pod templates of "
-            "DaemonSets.",
+            "affinity for metadata.name and for the labels in nodeSelectorLabelBlacklist. Tolerations "
+            "rejects pods that tolerate a taint in protectedTaints. GatedPodUpdates restricts changes to the node "
+            "selector and node affinity of pods with scheduling gates. EphemeralContainers restricts the addition of "
+            "ephemeral containers to pods that the user could not create. DaemonSets extends the rule to the pod "
+            "templates of DaemonSets.",
             limit=5,
             **SET,
         ),

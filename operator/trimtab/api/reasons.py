@@ -452,8 +452,9 @@ FITS_ON_NODE: Final = "FitsOnNode"
 FITS_ON_UPCOMING_NODE: Final = "FitsOnUpcomingNode"
 """The pod fits on a node that has been requested and has not registered yet."""
 FITS_AFTER_MOVES: Final = "FitsAfterMoves"
-"""The pod fits on a node once the descheduler has completed its current moves. Two minutes after the first attempt of a
-move, the autoscaler no longer waits for that move, and the pod can trigger a scale-up."""
+"""The pod fits on a node once the descheduler has completed its current moves. Two minutes after the descheduler
+first tried to evict a pod for such a move, the autoscaler no longer waits for that move, and the pending pod can
+trigger a scale-up."""
 FITS_AFTER_REMOVALS: Final = "FitsAfterRemovals"
 """The pod fits on a node after another node, which is being removed, no longer exists. Until then, the removed node
 counts as a domain of the pod's topology spread constraint. Ten minutes after the pod became unschedulable, it can

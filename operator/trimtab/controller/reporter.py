@@ -123,20 +123,21 @@ class LabeledGauge:
 
     def __init__(self, name: str, help_: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
         self.gauge = Gauge(name, help_, labels, registry=registry)
-        self._shown: set[tuple[str, ...]] = set()
+        self._shown: dict[tuple[str, ...], float] = {}
 
     def show(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Export exactly these values and remove all others. The keys are tuples of label values."""
-        for labels in self._shown - values.keys():
+        for labels in self._shown.keys() - values.keys():
             self.gauge.remove(*labels)
-        self._shown = set()
+            del self._shown[labels]
         self.set(values)
 
     def set(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Export these values in addition to the other ones."""
         for labels, value in values.items():
-            self.gauge.labels(*labels).set(value)
-        self._shown |= values.keys()
+            if self._shown.get(labels) != value:
+                self.gauge.labels(*labels).set(value)
+                self._shown[labels] = value
 
 
 def reason_label(reason: str) -> str:

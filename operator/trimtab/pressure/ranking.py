@@ -172,16 +172,16 @@ def _by_qos(resource: str) -> _Key:
 
 
 def _sentence(pod: Pod, usage: int | None, request: int, resource: str, ranking: Ranking) -> str:
-    place = f"QoS class {pod.spec.qos}" if ranking == QOS else f"priority {pod.priority}"
+    place = f"its QoS class is {pod.spec.qos}" if ranking == QOS else f"its priority is {pod.priority}"
     if usage is None:
-        return f"its usage is unknown, {place}"
+        return f"its usage is unknown; {place}"
     amount = _shown(resource, usage)
     if resource in {INODES, PIDS}:
-        return f"uses {amount}, {place}"
+        return f"uses {amount}; {place}"
     if usage > request:
         over = _shown(resource, usage - request)
-        return f"uses {amount}, {over} more than its request of {_shown(resource, request)}, {place}"
-    return f"uses {amount}, not more than its request of {_shown(resource, request)}, {place}"
+        return f"uses {amount}, {over} more than its request of {_shown(resource, request)}; {place}"
+    return f"uses {amount}, not more than its request of {_shown(resource, request)}; {place}"
 
 
 def _shown(resource: str, amount: int) -> str:

@@ -187,7 +187,7 @@ class PressureReporter:
             log.info(
                 "Node %s has condition %s: %s", node.name, name, message, extra={"node": node.name, "condition": name}
             )
-            note = f"{name}: {message}"
+            note = f"set condition {name}: {message}"
             self._event(regarding, reasons.NODE_PRESSURE_BEGAN, "SetCondition", note, policy, type_=WARNING)
         for name in ended:
             log.info(

@@ -176,7 +176,7 @@ async def test_missing_target_is_reported_once_and_used_when_it_appears() -> Non
         await world.settled(60)
 
         assert world.ready(path) == ("False", "TargetNotFound")
-        wanted = f"spec.scaleTargetRef: there is no MachineSet a of machine.openshift.io in the namespace {NS}"
+        wanted = f"spec.scaleTargetRef: MachineSet.machine.openshift.io a does not exist in namespace {NS}"
         assert world.message(path) == wanted
         assert world.recorder.events == [("ma", "FailedGetTarget", wanted)]
         assert len(world.writes()) == 1
@@ -763,7 +763,7 @@ async def test_capacity_change_is_copied_with_one_write() -> None:
         await world.settled()
         assert world.annotations(target)[f"{CAPACITY}/cpu"] == "8"
         assert [call.path for call in world.writes()] == [target]
-        assert world.recorder.events[-1][2] == f"MachineSet {NS}/a: {CAPACITY}/cpu=8 (was 4)"
+        assert world.recorder.events[-1][2] == f"changed annotations of MachineSet {NS}/a: {CAPACITY}/cpu=8 (was 4)"
         assert world.ready(path) == READY
 
 

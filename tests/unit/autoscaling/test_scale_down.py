@@ -351,10 +351,10 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("since", "words"),
         [
-            pytest.param("2026-11-20T11:50:00.0625Z", "unneeded for 599s, at least 600s required", id="almost over"),
+            pytest.param("2026-11-20T11:50:00.0625Z", "unneeded for 599s (required: 600s)", id="almost over"),
             pytest.param(
                 "2026-11-20T11:49:59.9375Z",
-                "unneeded for 600s, at least 600s required; no pod",
+                "unneeded for 600s (required: 600s); no pod",
                 id="just over",
             ),
         ],

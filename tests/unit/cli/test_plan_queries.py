@@ -83,7 +83,7 @@ def test_prometheus_is_queried_for_policies_with_queries(run, command, server) -
     assert [(each["pod"], each["target"]) for each in plan["actions"]] == [("db", "n2")]
     assert [each["time"] for each in requested] == [["1795176000.000"]] * 2
     table = run(*command, "--prometheus-url", url)
-    assert "MetricResource 80%" in table.stdout
+    assert "MetricResource utilization of n1 is 80%" in table.stdout
     assert "time" not in requested[-1]
     assert run(*command, "--prometheus-url", url, "-o", "html").exit_code == 0
 

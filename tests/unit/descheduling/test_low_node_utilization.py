@@ -218,7 +218,7 @@ def test_overutilized_nodes_are_reported_without_targets():
     objects = [big("n1"), big("n2"), *filled("n1", 9), *filled("n2", 4, prefix="q")]
     result = plan(objects, CPU)
     assert [(each.kind, each.name, each.reason) for each in result.kept] == [("Node", "n1", "NoUnderutilizedNodes")]
-    text = "cpu 90% is above its target 50%, but no schedulable node is at or below every threshold"
+    text = "cpu utilization 90% is above the target of 50%, but no schedulable node is at or below every threshold"
     assert messages(result)["n1"] == text
 
 

@@ -51,6 +51,9 @@ CORDONED_BY_US: Final = "cluster-autoscaler"
 DELAY_DELETION: Final = "delay-deletion.cluster-autoscaler.kubernetes.io/"
 """Prefix of node annotations that delay the deletion of the node for a limited time."""
 
+_ANNOTATIONS: Final = frozenset({REMOVING, CORDONED_BY, UNNEEDED_SINCE})
+_TAINTS: Final = frozenset({TO_BE_DELETED, DELETION_CANDIDATE})
+
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 
 
@@ -89,6 +92,11 @@ class RemovalMarkers(Struct, frozen=True):
         It is ``None`` if trimtab did not add the taint, or if the time is unknown.
         """
         return float(self.removing) if self.ours and _SECONDS.fullmatch(self.removing) else None
+
+
+def has_markers(node: Node) -> bool:
+    """Return whether the node has a removal marker or an unneeded record, by trimtab or by another program."""
+    return not node.annotations.keys().isdisjoint(_ANNOTATIONS) or any(taint.key in _TAINTS for taint in node.taints)
 
 
 def removal_markers(node: Node) -> RemovalMarkers:
@@ -201,7 +209,7 @@ def records_to_write(
     fresh: list[UnneededRecord] = []
     for node in nodes:
         since = unneeded.get(node.name)
-        if since is None and not node.annotations and not node.taints:
+        if since is None and not has_markers(node):
             continue
         if node.name in removing or node.deleted is not None:
             continue

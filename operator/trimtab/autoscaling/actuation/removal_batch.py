@@ -28,6 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation.drain import pods_to_evict
 from trimtab.autoscaling.actuation.group_annotations import GroupAnnotations
@@ -685,7 +686,7 @@ def _within_minimum(
         if number < room:
             found[ticket] = machines[ticket]
             continue
-        message = f"{group.kind} {group.key} has {group.target} machines, and its minimum is {group.minimum}"
+        message = f"{group.kind} {group.key} has {plural(group.target, 'machine')}, and its minimum is {group.minimum}"
         ticket.answer.set_exception(aborted(Refusal(reasons.NODE_GROUP_MIN_SIZE_REACHED, message)))
     return found
 

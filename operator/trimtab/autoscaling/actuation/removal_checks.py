@@ -14,9 +14,10 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.plan import RemoveNode
-from trimtab.autoscaling.actuation.node_markers import RemovalMarkers, removal_markers
+from trimtab.autoscaling.actuation.node_markers import RemovalMarkers, has_markers, removal_markers
 from trimtab.autoscaling.actuation.removal import Phase, RemovalSettings, RemovalState
 from trimtab.autoscaling.actuation.removal_batch import RemovalBatches, machines_with_pods
 from trimtab.autoscaling.actuation.removal_review import RemovalReview
@@ -107,7 +108,7 @@ def leftovers(
     """
     found = []
     for node in nodes:
-        if not node.annotations and not node.taints:
+        if not has_markers(node):
             continue
         markers = removal_markers(node)
         if (markers.any or markers.foreign) and not ours(node):
@@ -423,6 +424,6 @@ def _below_minimum(removals: list[ActiveRemoval], groups: Groups) -> dict[str, R
         short = group.minimum - (min(group.target, there) - len(ending))
         last = sorted(ending, key=lambda each: (-each.state.since, each.state.node))
         for each in last[: max(0, short)]:
-            message = f"{group.kind} {group.key} has {there} nodes, and its minimum is {group.minimum}"
+            message = f"{group.kind} {group.key} has {plural(there, 'node')}, and its minimum is {group.minimum}"
             found[each.state.node] = Refusal(reasons.NODE_GROUP_MIN_SIZE_REACHED, message)
     return found

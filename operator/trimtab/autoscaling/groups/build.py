@@ -103,11 +103,8 @@ def choose_owner(claiming: Sequence[MachineAutoscaler], current_owner: str) -> M
 def target_not_found_message(autoscaler: MachineAutoscaler) -> str:
     """Return the message for a MachineAutoscaler whose target does not exist."""
     target = autoscaler.spec.scale_target_ref
-    group = target.api_version.partition("/")[0]
-    return (
-        f"spec.scaleTargetRef: there is no {target.kind} {target.name} of {group} in the namespace "
-        f"{autoscaler.metadata.namespace}"
-    )
+    kind = f"{target.kind}.{target.api_version.partition('/')[0]}"
+    return f"spec.scaleTargetRef: {kind} {target.name} does not exist in namespace {autoscaler.metadata.namespace}"
 
 
 def target_unsupported_message(autoscaler: MachineAutoscaler, governed: str) -> str:

@@ -165,8 +165,10 @@ class NodeGroup(Struct, frozen=True, gc=False):
         node uses up part of the target size and never registers. Machines that are being deleted do not count, because
         their controller replaces them.
         """
-        failed = sum(not machine.node for machine in self.in_state(MachineState.FAILED))
-        return max(0, self.target - len(self.nodes) - failed)
+        used = 0
+        for machine in self.machines:
+            used += machine.state is not MachineState.DELETING if machine.node else machine.state is MachineState.FAILED
+        return max(0, self.target - used)
 
 
 class ObjectProblem(Struct, frozen=True, order=True, gc=False):

@@ -120,12 +120,13 @@ class MachineAutoscalerEventReporter:
 
     def updated(self, entry: RegistryEntry, target: AnyMachineSet, changes: str, *, restored: bool = False) -> None:
         """Report that annotations of a target were changed, or restored after another client changed them."""
-        how = " restored after a change by another client" if restored else ""
+        how = "restored" if restored else "changed"
+        why = " after a change by another client" if restored else ""
         self._recorder.event(
             _reference(entry),
             reason=reasons.SUCCESSFUL_UPDATE,
             action=UPDATE,
-            note=f"{TargetKey.of(target)}{how}: {changes}",
+            note=f"{how} annotations of {TargetKey.of(target)}{why}: {changes}",
             related=ObjectReference(
                 kind=target.kind,
                 name=target.name,

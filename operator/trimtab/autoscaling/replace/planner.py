@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.cluster_autoscaler import KIND, NAME, ResourceLimits
 from trimtab.api.cluster_autoscaler_status import MAX_REPLACED, ReplacedNode, Replacement, ReplacingGroup
 from trimtab.api.plan import Kept, ScaleUp
@@ -488,9 +489,9 @@ class _ReplacementPlanner:
             reason=reasons.REPLACEMENT,
             pods=(),  # these would be reported and counted as pending pods
             message=(
-                f"{_plural(len(best.new), 'new node')} for {float(best.after):g} an hour in place of "
-                f"{_plural(len(names), 'node')} for {float(best.before):g}: {shown}; saves {_percent(best.saved)}, "
-                f"replaceThreshold is {_percent(self._threshold)}; {_plural(moved, 'pod')} to move"
+                f"{plural(len(best.new), 'new node')} for {float(best.after):g} an hour in place of "
+                f"{plural(len(names), 'node')} for {float(best.before):g}: {shown}; saves {_percent(best.saved)}, "
+                f"replaceThreshold is {_percent(self._threshold)}; {plural(moved, 'pod')} to move"
             ),
             group=group.id,
         )
@@ -524,10 +525,6 @@ def _unpriced(group: NodeGroup) -> Kept:
 
 def _kept(kind: str, namespace: str, name: str, reason: str, message: str) -> Kept:
     return Kept(kind=kind, namespace=namespace, name=name, strategy=STRATEGY, reason=reason, message=message)
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _percent(share: Fraction) -> str:

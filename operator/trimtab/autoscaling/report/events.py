@@ -174,8 +174,8 @@ class AutoscalerEventReporter:
         empty = outcome.why == reasons.EMPTY
         seconds = max(0.0, outcome.finished - outcome.started)
         note = (
-            f"removed node {outcome.node} from {outcome.group} ({outcome.why}); the removal took {seconds:.0f}s and "
-            f"evicted {plural(len(outcome.evicted), 'pod')}"
+            f"removed node {outcome.node} from {outcome.group.replace('/', ' ', 1)} ({outcome.why}); the removal took "
+            f"{seconds:.0f}s and evicted {plural(len(outcome.evicted), 'pod')}"
         )
         self._post(
             reasons.SCALE_DOWN_EMPTY if empty else reasons.SCALE_DOWN,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -153,13 +154,13 @@ def upstream_status(report: IterationReport, previous: UpstreamStatus | None) ->
     now = rfc3339(report.started)
     if report.error:  # the report of a failed iteration is incomplete
         return replace(before, time=go_time(report.started), message=truncate(report.error, MESSAGE))
-    counts: dict[str, Tally[Readiness]] = {}
+    counts: defaultdict[str, Tally[Readiness]] = defaultdict(Tally)
     for node, readiness in report.readiness.items():
-        counts.setdefault(report.groups.of_node.get(node, ""), Tally())[readiness] += 1
+        counts[report.groups.of_node.get(node, "")][readiness] += 1
     unneeded = Tally(report.groups.of_node.get(node, "") for node in report.state.unneeded)
     groups = tuple(
         [
-            _group(report, group, counts.get(group.id, Tally()), unneeded[group.id], known.get(group.id), now)
+            _group(report, group, counts[group.id], unneeded[group.id], known.get(group.id), now)
             for group in report.groups.all
         ]
     )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.cluster_autoscaler import GIB, ClusterAutoscalerSpec, ResourceLimits, ScaleDown
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.autoscaling.groups import GroupMachine, GroupOptions, Groups, MachineState, NodeGroup
@@ -57,8 +58,10 @@ class Utilization(Struct, frozen=True, eq=False):
     def describe(self, slot: int) -> str:
         """Describe the utilization for messages."""
         if self.on_gpus(slot):
-            return f"requested: {percent(self.gpu[slot])} of allocatable GPUs"
-        return f"requested: {percent(self.cpu[slot])} of allocatable cpu, {percent(self.memory[slot])} of memory"
+            return f"its pods request {percent(self.gpu[slot])} of allocatable GPUs"
+        return (
+            f"its pods request {percent(self.cpu[slot])} of allocatable cpu and {percent(self.memory[slot])} of memory"
+        )
 
 
 def percent(share: float) -> str:
@@ -221,7 +224,9 @@ class ResourceMinimums:
         size = self._size(group)
         if size - planned_removals <= group.minimum:
             planned = f", {planned_removals} of which are being removed" if planned_removals else ""
-            message = f"{group.kind} {group.key} has {size} nodes{planned}, and its minimum is {group.minimum}"
+            message = (
+                f"{group.kind} {group.key} has {plural(size, 'node')}{planned}, and its minimum is {group.minimum}"
+            )
             return Refusal(reasons.NODE_GROUP_MIN_SIZE_REACHED, message)
         for floor, left in zip(self._floors, self._left, strict=True):
             own = floor.of(node)
@@ -378,11 +383,11 @@ def not_long_enough(node: Node, waiting: UnneededPeriod, *, now: float) -> Refus
     reason = reasons.NOT_UNREADY_LONG_ENOUGH if unready(node) else reasons.NOT_UNNEEDED_LONG_ENOUGH
     what = "unready and unneeded" if unready(node) else "unneeded"
     if waiting.since is None:
-        message = f"{what} now, but not in the last iteration; at least {waiting.needed:.10g}s required"
+        message = f"{what} now, but not in the last iteration (required: {waiting.needed:.10g}s)"
     elif waiting.since > now:
         message = f"{what}, but its recorded time is {elapsed(waiting.since - now)} in the future"
     else:
-        message = f"{what} for {elapsed(now - waiting.since)}, at least {waiting.needed:.10g}s required"
+        message = f"{what} for {elapsed(now - waiting.since)} (required: {waiting.needed:.10g}s)"
     return Refusal(reason, message)
 
 

@@ -482,8 +482,8 @@ class _ScaleDownPlanner:
         if candidate.node.name in self._held_too_long:
             ignored = "; blocked for longer than maxHold, so annotations of its pods no longer block its removal"
         return (
-            f"{used.describe(slot)}; the threshold is {percent(threshold)}; {state} for {elapsed(self._now - since)}, "
-            f"at least {candidate.needed:.10g}s required; {places}{ignored}"
+            f"{used.describe(slot)}; the threshold is {percent(threshold)}; it has been {state} for "
+            f"{elapsed(self._now - since)} (required: {candidate.needed:.10g}s); {places}{ignored}"
         )
 
 

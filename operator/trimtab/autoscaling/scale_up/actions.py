@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.cluster_autoscaler import ResourceLimits
 from trimtab.api.plan import Kept, ScaleUp
 from trimtab.autoscaling.groups import NodeGroup
@@ -89,10 +90,10 @@ def _kept_group(group: NodeGroup, missing: int, limit_reason: LimitReason) -> Ke
 
 
 _ORIGIN_TEXTS: Final = {
-    TemplateOrigin.LEARNED: "template: node {}",
-    TemplateOrigin.RECORDED: "template: the earlier node {}",
-    TemplateOrigin.ANNOTATIONS: "template: its annotations",
-    TemplateOrigin.PROVIDER: "template: from its provider",
+    TemplateOrigin.LEARNED: "expected to be like node {}",
+    TemplateOrigin.RECORDED: "expected to be like the earlier node {}",
+    TemplateOrigin.ANNOTATIONS: "as described by its annotations",
+    TemplateOrigin.PROVIDER: "as described by its provider",
 }
 
 
@@ -128,7 +129,7 @@ def build_actions(
         for_pods, for_minimum = added.get(group.id, []), raised.added.get(group.id, 0)
         if not for_pods and not for_minimum:
             continue
-        parts = [] if not for_minimum else [f"{_plural(for_minimum, 'node')} to reach its minimum of {group.minimum}"]
+        parts = [] if not for_minimum else [f"{plural(for_minimum, 'node')} to reach its minimum of {group.minimum}"]
         if for_pods:
             parts += [_for_pods(for_pods, templates[group.id]), *decided.get(group.id, ())]
         action = ScaleUp(
@@ -147,8 +148,4 @@ def build_actions(
 def _for_pods(nodes: Sequence[NewNode], template: NodeTemplate) -> str:
     source = _ORIGIN_TEXTS[template.origin].format(template.sample)
     pods = sum(len(node.pods) for node in nodes)
-    return f"{_plural(len(nodes), 'node')} for {_plural(pods, 'pod')} ({source})"
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{plural(len(nodes), 'node')} for {plural(pods, 'pod')} ({source})"

@@ -125,16 +125,16 @@ def _unschedulable_reason(diagnosis: Diagnosis, context: ExplanationContext) -> 
     if not limited:
         unknown = [group for group in context.groups if group.id not in context.slots]
         reason = reasons.NO_TEMPLATE if len(unknown) == number else reasons.NO_GROUP_FITS
-        return reason, f"0/{number} node groups would take the pod: {sentence}."
+        return reason, f"0/{number} node groups fit the pod: {sentence}."
     limit_texts = names_text([f"{group.key}: {limit_reason.message}" for group, limit_reason in limited])
-    others = f" Other groups would not: {sentence}." if sentence else ""
+    others = f" Other groups do not fit: {sentence}." if sentence else ""
     first = limited[0][1]
     return (
         first.reason,
-        f"{len(limited)}/{number} node groups would take the pod, but cannot be scaled up: {limit_texts}.{others}",
+        f"{len(limited)}/{number} node groups fit the pod, but cannot be scaled up: {limit_texts}.{others}",
     )
 
 
 _BLOCKED = LimitReason(
-    reasons.NO_GROUP_FITS, "its next node would take the pod, but not together with the other planned nodes and pods"
+    reasons.NO_GROUP_FITS, "the pod fits on its next node, but not together with the other planned nodes and pods"
 )

@@ -97,7 +97,7 @@ class TargetExcess(Struct, frozen=True):
 
     def __str__(self) -> str:
         share = percent(self.share, self.level.target)
-        return f"{self.level.resource} {share}% is above its target {percent(self.level.target)}%"
+        return f"{self.level.resource} utilization {share}% is above the target of {percent(self.level.target)}%"
 
 
 def utilization_levels(

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
 from trimtab.api.descheduler_policy import DeschedulerPolicy, Mode
 from trimtab.api.descheduler_status import (
@@ -265,7 +266,7 @@ def announce_plan(policy: DeschedulerPolicy, plan: Plan, run: Run | None, *, rec
             "Approve",
             f"; run {run.name} is waiting for spec.approved",
         )
-    note = f"would evict {len(plan.actions)}: {shown}{more}{waits}"
+    note = f"would evict {plural(len(plan.actions), 'pod')}: {shown}{more}{waits}"
     recorder.event(reference(policy), reason=reason, action=action, note=note)
 
 

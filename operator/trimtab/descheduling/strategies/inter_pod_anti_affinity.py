@@ -348,6 +348,6 @@ class _Repair:
         places = sorted({f"{conflict.topology_key}={conflict.value}" for conflict in self._conflicts.broken(pod.key)})
         names = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
         return (
-            f"required anti-affinity forbids {len(others)} pod{'s' if len(others) != 1 else ''} in "
-            f"{' and '.join(places)} on nodes with this pod: {names}"
+            f"required anti-affinity with {len(others)} pod{'s' if len(others) != 1 else ''} in "
+            f"{' and '.join(places)} is violated: {names}"
         )

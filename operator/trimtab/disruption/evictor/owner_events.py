@@ -139,7 +139,7 @@ def _verb(entry: HistoryEntry) -> str:
 def _requester(entry: HistoryEntry) -> str:
     """Return who evicted the pod: the controller of trimtab, and its policy and strategy if it has them."""
     policy = f" for policy {entry.policy}" if entry.policy else ""
-    strategy = f", strategy {entry.strategy}" if entry.strategy else ""
+    strategy = f", strategy {entry.strategy}" if entry.policy and entry.strategy else ""
     return f"the {_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
 
 

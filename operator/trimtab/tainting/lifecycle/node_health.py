@@ -255,7 +255,7 @@ def assess_health(
 
 def node_probe(node: Node, assessment: HealthAssessment) -> NodeProbe:
     """Build the probe of a node whose assessment is :attr:`HealthVerdict.PROBE`."""
-    message = f"no heartbeat for {assessment.silent:.0f}s, grace period {assessment.grace:.0f}s"
+    message = f"no heartbeat for {assessment.silent:.0f}s; the grace period is {assessment.grace:.0f}s"
     return NodeProbe(node.name, node.uid, assessment.silent, reasons.NODE_HEARTBEAT_MISSED, message)
 
 
@@ -353,7 +353,7 @@ def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> Mar
             *operations,
         ),
         reason=reason,
-        message=f"no heartbeat for {assessment.silent:.0f}s, grace period {assessment.grace:.0f}s",
+        message=f"no heartbeat for {assessment.silent:.0f}s; the grace period is {assessment.grace:.0f}s",
     )
 
 

@@ -429,7 +429,7 @@ class NodeUpdater:
             return replace(written, certain=True)  # no patch of the taints was sent
         versions.append(written.version)
         log.info("Set conditions of node %s to Unknown: %s", update.node.name, update.mark.message)
-        self._report(update, update.mark.reason, f"set conditions to Unknown: {update.mark.message}")
+        self._report(update, update.mark.reason, f"set its conditions to Unknown: {update.mark.message}")
         return None
 
     async def _taint(self, update: NodeUpdate, versions: list[str]) -> NodeWriteResult | None:

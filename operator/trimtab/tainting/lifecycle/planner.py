@@ -279,8 +279,8 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
     message = (
         f"condition Ready has been {status} for {inputs.now - place.since:.0f}s; zone {zone.name or 'without a name'} "
-        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes/s are "
-        "tainted"
+        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes per "
+        "second are tainted"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -293,7 +293,7 @@ def _waiting_nodes(
         due = None if at is None else max(at, inputs.now) + (place - 1) / zone.rate
         message = (
             f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
-            f"({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes/s are tainted"
+            f"({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes per second are tainted"
         )
         yield WaitingNode(name, zone.name, place, due, reason, message)
 

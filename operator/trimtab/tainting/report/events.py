@@ -70,7 +70,7 @@ class _DeadlineSet(Struct, frozen=True, gc=False):
         if self.before is not None:
             note += f"; the deadline was {format_due(self.before)}"
         if mode == OBSERVE:
-            note += "; trimtab only reports this deadline (mode Observe)"
+            note += "; trimtab only reports this deadline (Observe mode)"
         return _on_pod(deadline, reasons.DEADLINE_SET, _WAIT, note)
 
 
@@ -97,10 +97,10 @@ class _PodOutcome(Struct, frozen=True, gc=False):
             return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
         evicted = outcome.result is DuePodResult.EVICTED
         held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
-        since = "the taint applied to it" if deadline.toleration is None else f"its deadline {format_due(deadline)}"
+        after = "later" if deadline.toleration is None else f"after its deadline {format_due(deadline)}"
         note = (
             f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}; "
-            f"{'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s after {since}{held}"
+            f"{'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s {after}{held}"
         )
         if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
             note += f"; {outcome.message}"

@@ -321,9 +321,9 @@ def _log(outcome: DuePodOutcome) -> None:
     }
     if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
         how, late = outcome.result.value, outcome.lateness
-        since = "the taint applied to it" if deadline.toleration is None else "its deadline"
+        after = "it was due" if deadline.toleration is None else "its deadline"
         why = describe_deadline(deadline)
-        log.info("%s pod %s from node %s %.1fs after %s (%s)", how, *where, late, since, why, extra=fields)
+        log.info("%s pod %s from node %s %.1fs after %s (%s)", how, *where, late, after, why, extra=fields)
     elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
         log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
     else:

@@ -143,7 +143,7 @@ def large(nodes: int, moves: int, kept: int) -> Report:
     """Many nodes and many rows, without planning them."""
     pods = [pod(f"p{index}").on(f"n{index:05}").cpu(f"{index % 40}00m").build() for index in range(nodes)]
     report = reported([*(node(f"n{index:05}") for index in range(nodes)), *pods], utilization({"cpu": 20}, {"cpu": 50}))
-    message = "cpu 92% of n00001 is above its target 50%; n00002 is at 7%"
+    message = "the cpu utilization of n00001 is 92%, above the target of 50%; that of n00002 is 7%"
     actions = [
         Evict("default", f"S{index % 3}", "shop", f"p{index}", "n00001", "n00002", "NodeOverutilized", message)
         for index in range(moves)

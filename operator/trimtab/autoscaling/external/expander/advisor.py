@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.autoscaling.external.expander import expander_pb2 as pb
 from trimtab.autoscaling.external.grpc_channel import CallFailed, GrpcChannel, GrpcEndpoint
 from trimtab.autoscaling.groups import ObjectProblem
@@ -27,7 +28,7 @@ def request_message(question: ExpanderQuestion) -> pb.Request:
     known: dict[str, bytes] = {}
     for offer in question.offers:
         pods = [known.get(pod.key) or known.setdefault(pod.key, _pod_bytes(pod)) for pod in offer.examples]
-        description = f"{_plural(offer.nodes, 'node')} for {_plural(offer.pods, 'pod')}"
+        description = f"{plural(offer.nodes, 'node')} for {plural(offer.pods, 'pod')}"
         found.options.append(
             pb.Option(group=offer.group, nodes=offer.nodes, debug=description, pods=pods, old_pods=pods)
         )
@@ -86,10 +87,6 @@ def _pod_bytes(pod: Pod) -> bytes:
 def _amounts(quantities: Mapping[str, slim_pb2.Quantity], amounts: Mapping[str, int]) -> None:
     for name in sorted(amounts):
         quantities[name].string = format_amount(name, amounts[name])
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ pods on each of 20 nodes, one program after another: a script that sends the req
 ``kubectl drain`` with all nodes as arguments (a tenth of the nodes, because kubectl limits its own requests), and
 ``trimtab run --controllers tainting`` with the taint policy Evict and the chart's RBAC permissions. The pods have a
 grace period of 0 s, because ``kubectl drain`` waits until they no longer exist. Apart from the programs, only etcd and
-the API server run.
+the API server run. They have one half of the cores and the programs the other, as if they were on different machines.
+With ``--shared-cores``, all of them compete for all cores.
 
 The benchmark counts the granted evictions in the API server's audit log, from the first eviction (for trimtab, from
 the request for the first taint) to the response to the last one. The rates of one turn are compared, because the
@@ -103,6 +104,8 @@ def evict(options: argparse.Namespace) -> Result:
             stage.fill()
             arguments = stage.audit.arguments
             stage.cluster.up(Settings(components=(ETCD, APISERVER), apiserver_args=arguments, for_load=True))
+            if not options.shared_cores:
+                _separate(stage.pid(ETCD), stage.pid(APISERVER))
             merge = "application/merge-patch+json"
             stage.cluster.client.request("PATCH", TAINT_MANAGERS.path("default"), EVICT, content_type=merge)
             programs = tuple(RUN)
@@ -120,6 +123,18 @@ def evict(options: argparse.Namespace) -> Result:
     params |= {program: [each.row() for each in turns] for program, turns in found.items()}
     seconds = round(statistics.median(each.seconds for each in ours), 2)
     return {"seconds": seconds, "peak_rss_mb": max(each.peak_mb for each in ours), "params": params}
+
+
+def _separate(*servers: int) -> None:
+    """Run the servers on the first half of the cores, and this process and its future children on the other half."""
+    cores = sorted(os.sched_getaffinity(0))
+    first, second = cores[: len(cores) // 2], cores[len(cores) // 2 :]
+    if not first:
+        raise SystemExit("the benchmark needs at least two cores, or --shared-cores")
+    for server in servers:
+        for thread in Path(f"/proc/{server}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), first)
+    os.sched_setaffinity(0, second)
 
 
 @contextmanager
@@ -205,6 +220,9 @@ def main() -> None:
     parser = command.parser(__doc__, BENCHMARKS)
     parser.add_argument("--nodes", type=int, default=20, metavar="N", help="evicted in a turn (default: %(default)s)")
     parser.add_argument("--pods", type=int, default=30_000, metavar="N", help="in the cluster (default: %(default)s)")
+    parser.add_argument(
+        "--shared-cores", action="store_true", help="let the API server and the programs share all cores"
+    )
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="of each program (default: %(default)s)")
     command.measure(parser, BENCHMARKS)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -429,4 +430,9 @@ class Plan(Struct, frozen=True):
 
 def rfc3339(moment: float) -> str:
     """Format seconds since the epoch as RFC 3339 in UTC, with whole seconds as Kubernetes does."""
-    return calendar_time(int(moment)).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+    return _rfc3339(int(moment))
+
+
+@lru_cache(maxsize=1024)
+def _rfc3339(moment: int) -> str:
+    return calendar_time(moment).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

@@ -147,7 +147,12 @@ class App:
             prometheus = None
             if settings.prometheus is not None:
                 prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
-            recorder = EventRecorder(api, instance=self._identity, progress=register_component("event recorder"))
+            recorder = EventRecorder(
+                api,
+                instance=self._identity,
+                progress=register_component("event recorder"),
+                urgent=lambda: evictor.busy(),
+            )
             background.start("write events", recorder.run)
             stack.push_async_callback(recorder.stop)
             kinds = SNAPSHOT_KINDS if settings.inspection else snapshot_resources(settings.controllers)

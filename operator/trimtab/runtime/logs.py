@@ -18,6 +18,7 @@ _TEXT_FIELDS: Final = ("policy", "strategy", "reason", "pod", "node", "target", 
 """The extras that a line of text ends with, unless its message contains their value. JSON lines have all extras."""
 _KOPF: Final = frozenset({"k8s_ref", "settings", "k8s_skip"})
 """Attributes that Kopf adds to its records for posting events."""
+_HIDDEN: Final = _STANDARD | _KOPF
 
 
 class JsonFormatter(logging.Formatter):
@@ -37,8 +38,7 @@ class JsonFormatter(logging.Formatter):
         reference = getattr(record, "k8s_ref", None)
         if isinstance(reference, dict):
             line["object"] = {key: reference[key] for key in ("kind", "namespace", "name") if reference.get(key)}
-        hidden = _STANDARD | _KOPF
-        line |= {key: value for key, value in record.__dict__.items() if key not in hidden}
+        line |= {key: value for key, value in record.__dict__.items() if key not in _HIDDEN}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()

@@ -120,7 +120,7 @@ def test_several_replicas_are_evicted(things):
             [replica()],
             [settled(deployment(), observedGeneration=0)],
             reasons.ROLLOUT_IN_PROGRESS,
-            "generation 1",
+            "generation is 1",
             id="changed",
         ),
         pytest.param(

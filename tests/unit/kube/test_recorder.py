@@ -7,7 +7,7 @@ from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, SetClock
 from trimtab.kube.api import Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.events.event import event_name, truncate
-from trimtab.kube.events.recorder import EventRecorder, RecorderLimits
+from trimtab.kube.events.recorder import MAX_DELAY, URGENT_CHECK, EventRecorder, RecorderLimits
 from trimtab.kube.resources import NODES, PODS, ObjectReference
 from trimtab.kube.retry import Backoff
 
@@ -334,3 +334,23 @@ async def test_many_events_in_one_instant_have_different_names(api, clock):
 def test_truncation_ends_at_a_word(text: str, limit: int, expected: str) -> None:
     assert truncate(text, limit) == expected
     assert len(expected.encode()) <= limit
+
+
+async def test_events_wait_for_urgent_requests_but_not_longer_than_the_limit(api, clock):
+    urgent, began = True, clock.monotonic()
+    async with recorder(api, clock, urgent=lambda: urgent) as events:
+        tell(events, note="first")
+        await drained(events)
+        assert MAX_DELAY <= clock.monotonic() - began < MAX_DELAY + 2 * URGENT_CHECK
+        urgent, again = False, clock.monotonic()
+        tell(events, note="second")
+        await drained(events)
+        assert clock.monotonic() - again < URGENT_CHECK
+    assert len(stored(api)) == 2
+
+
+async def test_stop_does_not_wait_for_urgent_requests(api, clock):
+    async with recorder(api, clock, urgent=lambda: True) as events:
+        tell(events)
+    assert len(stored(api)) == 1
+    assert clock.monotonic() - SetClock().monotonic() < MAX_DELAY

@@ -248,7 +248,7 @@ class AutoscalerEventReporter:
         most = "" if found is None else f" (max: {found.maximum})"
         sizes = f"{_group_name(report, action.group)} {scaled.before}->{scaled.after}{most}"
         if scaled.done:
-            note = f"requested {plural(scaled.after - scaled.before, 'node')}: {sizes}; {action.message}"
+            note = f"requested {action.message}: {sizes}"
             self._post(reasons.SCALED_UP_GROUP, _SCALE_UP, note, related=related)
             pod_note = f"scaled up node group {sizes}"
             self._backlog.extend(

@@ -90,10 +90,10 @@ def _kept_group(group: NodeGroup, missing: int, limit_reason: LimitReason) -> Ke
 
 
 _ORIGIN_TEXTS: Final = {
-    TemplateOrigin.LEARNED: "expected to be like node {}",
-    TemplateOrigin.RECORDED: "expected to be like the earlier node {}",
-    TemplateOrigin.ANNOTATIONS: "as described by its annotations",
-    TemplateOrigin.PROVIDER: "as described by its provider",
+    TemplateOrigin.LEARNED: "node template from node {}",
+    TemplateOrigin.RECORDED: "node template from the earlier node {}",
+    TemplateOrigin.ANNOTATIONS: "node template from the group's annotations",
+    TemplateOrigin.PROVIDER: "node template from the provider",
 }
 
 

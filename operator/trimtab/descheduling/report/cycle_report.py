@@ -279,5 +279,7 @@ def announce_giving_up(policy: DeschedulerPolicy, gave_up: Iterable[Setback], *,
 
 
 def _describe_method(action: Evict) -> str:
-    surge = " with a rollout" if action.how == SURGE else ""
-    return f"{action.node} → {action.target}{surge}" if action.target else f"removed from {action.node}"
+    if not action.target:
+        return f"removed from {action.node}"
+    rollout = " by a rollout" if action.how == SURGE else ""
+    return f"from {action.node}, replacement{rollout} expected on {action.target}"

@@ -115,6 +115,9 @@ TERMINATION_MARGIN: Final = 30.0
 DEFAULT_GRACE_PERIOD: Final = 30
 """Kubernetes' default for ``terminationGracePeriodSeconds``."""
 
+MANY_IN_FLIGHT: Final = 8
+"""Number of concurrent requests from which on writes that can wait, such as events, wait for them."""
+
 CLEANUP_PERIOD: Final = 60.0
 """Seconds between two cleanups of the state of evictions and scopes."""
 
@@ -420,6 +423,10 @@ class Evictor:
             retry_after: seconds to wait, as requested by the API server; ``None`` if it requested nothing.
         """
         return self._retries.delay(uid, requester, by_budget=by_budget, retry_after=retry_after)
+
+    def busy(self) -> bool:
+        """Return whether at least :data:`MANY_IN_FLIGHT` requests are being sent."""
+        return len(self._permits) >= MANY_IN_FLIGHT
 
     def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:
         """Return the reason why the pod's owner has not recovered from its last eviction.

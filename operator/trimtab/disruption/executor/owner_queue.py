@@ -68,7 +68,7 @@ class StartedEviction:
                 self.marked = True
             elif self.marked:
                 return AttemptResult(
-                    REFUSED, EVACUATION_FAILED, "the component that carried out the eviction has given up"
+                    REFUSED, EVACUATION_FAILED, "the component that handles the eviction did not complete it"
                 )
         if now < self.until:
             return None

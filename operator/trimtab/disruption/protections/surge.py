@@ -137,8 +137,10 @@ def rollout_progress(rollout: Rollout) -> Refusal | None:
         return None
     name = f"Deployment {rollout.name}"
     if rollout.observed_generation < rollout.generation:
-        generations = f"generation {rollout.generation}, observed {rollout.observed_generation}"
-        return Refusal(ROLLOUT_IN_PROGRESS, f"{name} has changed: {generations}")
+        generations = (
+            f"its generation is {rollout.generation}, and status.observedGeneration {rollout.observed_generation}"
+        )
+        return Refusal(ROLLOUT_IN_PROGRESS, f"the Deployment controller has not processed {name} yet: {generations}")
     wanted = rollout.replicas
     if rollout.updated < wanted or rollout.pods > rollout.updated or rollout.available < rollout.updated:
         numbers = f"{rollout.updated} of {wanted} pods are new, {rollout.available} available, {rollout.pods} in all"

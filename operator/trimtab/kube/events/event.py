@@ -61,7 +61,7 @@ class Event:
     The two numbers differ while an update is outstanding.
     """
 
-    __slots__ = ("count", "first", "last", "name", "occurrence", "queued", "written")
+    __slots__ = ("count", "first", "last", "name", "occurrence", "queued", "queued_at", "written")
 
     def __init__(self, occurrence: Occurrence, *, name: str, now: float) -> None:
         self.occurrence = occurrence
@@ -71,6 +71,7 @@ class Event:
         self.last = now
         self.written = 0
         self.queued = False
+        self.queued_at = 0.0
 
     def series(self) -> dict[str, Any]:
         """Return the Event's ``series`` field, with the count and the time of the last occurrence."""

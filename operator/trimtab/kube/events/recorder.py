@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -160,6 +160,12 @@ RETRIES: Final = Backoff(initial=0.5, maximum=15.0, attempts=30)
 It allows retries for about eight minutes, which is longer than a restart of the control plane.
 """
 
+MAX_DELAY: Final = 10.0
+"""Maximum seconds for which an event waits while urgent requests are in flight."""
+
+URGENT_CHECK: Final = 0.2
+"""Seconds between two checks for urgent requests while an event waits for them."""
+
 _DROPS_LOGGED_EVERY: Final = 60.0
 
 
@@ -224,6 +230,7 @@ class EventRecorder:
         limits: RecorderLimits | None = None,
         retries: Backoff = RETRIES,
         progress: SendingProgress | None = None,
+        urgent: Callable[[], bool] | None = None,
     ) -> None:
         """Create a recorder. It sends nothing before :meth:`run`.
 
@@ -235,6 +242,8 @@ class EventRecorder:
             limits: the rate and size limits, or ``None`` for the defaults.
             retries: the backoff of one event after transient errors.
             progress: receives reports on the progress of :meth:`run`; ``None`` for no reports.
+            urgent: returns whether many urgent requests are in flight, such as evictions. An event waits for them for
+                up to :data:`MAX_DELAY` seconds.
         """
         self._api = api
         self._instance = instance
@@ -253,6 +262,7 @@ class EventRecorder:
         self._task: asyncio.Task[None] | None = None
         self._running = self._stopping = False
         self._progress = progress
+        self._urgent = urgent or (lambda: False)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run(), name="event-recorder")
@@ -325,7 +335,7 @@ class EventRecorder:
         except asyncio.QueueFull:
             self._drop(event.occurrence, QUEUE_FULL)
         else:
-            event.queued = True
+            event.queued, event.queued_at = True, self._clock.monotonic()
             if self._progress is not None:
                 self._progress.expect()
 
@@ -359,6 +369,7 @@ class EventRecorder:
             self._progress.begin()
         event.queued = False  # later occurrences need another write
         try:
+            await self._let_urgent_pass(event)
             if not self._stopping:
                 await self._clock.sleep(self._rate.wait(self._clock.monotonic()))
                 self._rate.take(self._clock.monotonic())
@@ -371,6 +382,14 @@ class EventRecorder:
             raise
         finally:
             self._queue.task_done()
+
+    async def _let_urgent_pass(self, event: Event) -> None:
+        """Wait while urgent requests are in flight, because an event would slow them down."""
+        until = event.queued_at + MAX_DELAY
+        while self._urgent() and not self._stopping and self._clock.monotonic() < until:
+            if self._progress is not None:
+                self._progress.begin()
+            await self._clock.sleep(URGENT_CHECK)
 
     async def _deliver(self, event: Event) -> None:
         """Write one event, with retries after transient errors."""

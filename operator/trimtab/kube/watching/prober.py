@@ -88,9 +88,9 @@ class WatchProber:
         now = self._clock.now()
         silent, unconfirmed, lagging = [], [], []
         for each in self._informers:
-            verified_at = self._verified_at(each)
             if each.resource not in resources:
                 continue
+            verified_at = self._verified_at(each)
             if verified_at is None:
                 silent.append(f"{each.resource.plural} since the clock was set")
             elif now - verified_at > HUNG_AFTER:

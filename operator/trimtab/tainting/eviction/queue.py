@@ -43,7 +43,7 @@ from trimtab.tainting.eviction.status import EvictionCounter, StuckNodeFinder, r
 
 logger = logging.getLogger(__name__)
 
-WORKERS: Final = 32
+WORKERS: Final = 48
 """Number of pods that are evicted concurrently. All controllers share the connections to the API server."""
 
 REQUESTER: Final = Requester(TAINTING, "cluster")

@@ -66,11 +66,11 @@ class _DeadlineSet(Struct, frozen=True, gc=False):
 
     def event(self, mode: Mode) -> PendingEvent:
         deadline = self.deadline
-        note = f"must leave node {deadline.node} by {format_due(deadline)}: {describe_deadline(deadline)}"
+        note = f"due for eviction from node {deadline.node} at {format_due(deadline)}: {describe_deadline(deadline)}"
         if self.before is not None:
-            note += f"; the deadline was {format_due(self.before)}"
+            note += f"; was due at {format_due(self.before)}"
         if mode == OBSERVE:
-            note += "; trimtab only reports this deadline (Observe mode)"
+            note += "; trimtab does not evict it (Observe mode)"
         return _on_pod(deadline, reasons.DEADLINE_SET, _WAIT, note)
 
 
@@ -122,9 +122,9 @@ class _Summary:
 
     def event(self, node: str, uid: str) -> PendingEvent:
         first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
-        when = f"by {first}" if first == last else f"between {first} and {last}"
+        when = f"at {first}" if first == last else f"between {first} and {last}"
         pods = plural(len(self.due), "pod")
-        note = f"{pods} must leave the node {when} because of NoExecute taints, including {self.taint}"
+        note = f"{pods} due for eviction {when} because of NoExecute taints, including {self.taint}"
         return PendingEvent(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
 
 

@@ -104,7 +104,7 @@ class TaintManagerMetrics:
 
     def _make_pods(self, registry: CollectorRegistry) -> None:
         self.deadlines = _gauge(
-            registry, "deadlines", "Pods that must leave their node by a deadline, because of NoExecute taints."
+            registry, "deadlines", "Pods that are due for eviction at a deadline, because of NoExecute taints."
         )
         self.overdue = _gauge(registry, "overdue_pods", "Pods past their deadline that are still on their node.")
         self.held = _gauge(registry, "held_pods", "Overdue pods that wait because of userTaintRates.")

@@ -183,7 +183,7 @@ def test_limit_annotations_follow_the_machine_autoscaler(autoscaler: Autoscalers
     autoscaler.has_limits(0, 7)
     eventually(lambda: autoscaler.get()["status"]["observedGeneration"] == 2, what="the status is about the new spec")
     eventually(
-        lambda: any("restored after a change" in note for _, note in autoscaler.events()),
+        lambda: any(note.startswith("restored annotations of ") for _, note in autoscaler.events()),
         what=f"an event tells that limits were put back: {autoscaler.events()}",
     )
 

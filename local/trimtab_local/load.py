@@ -22,6 +22,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -83,13 +84,18 @@ async def send_until_accepted(api: Api, method: str, path: str, body: Any = None
 class Sender:
     """Sends many requests concurrently, up to the number of connections.
 
+    Args:
+        cluster: the cluster.
+        progress: receives the progress.
+        kubeconfig: the credentials; ``None`` for those of the cluster's admin.
+
     Attributes:
         seconds: the total time in seconds spent sending.
     """
 
-    def __init__(self, cluster: LocalCluster, progress: Progress) -> None:
+    def __init__(self, cluster: LocalCluster, progress: Progress, *, kubeconfig: Path | None = None) -> None:
         self.seconds = 0.0
-        self._config = load_config(cluster.kubeconfig)
+        self._config = load_config(kubeconfig or cluster.kubeconfig)
         self._progress = progress
 
     def send(

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from trimtab.api.bounds import plural
 from trimtab.api.reasons import INTER_POD_ANTI_AFFINITY_VIOLATED, PLAN_DEADLINE_EXCEEDED
 from trimtab.api.strategies import PREFERRED, REQUIRED, InterPodAntiAffinityParams
 from trimtab.cluster.resources import BoolArray
@@ -347,7 +348,8 @@ class _Repair:
         others = sorted(self._conflicts.neighbours(pod.key))
         places = sorted({f"{conflict.topology_key}={conflict.value}" for conflict in self._conflicts.broken(pod.key)})
         names = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+        pods = plural(len(others), "pod")
         return (
-            f"required anti-affinity with {len(others)} pod{'s' if len(others) != 1 else ''} in "
-            f"{' and '.join(places)} is violated: {names}"
+            f"this pod and {pods} in the same topology domain ({', '.join(places)}) violate required pod "
+            f"anti-affinity: {names}"
         )

@@ -79,8 +79,12 @@ class StartedEviction:
 
     def unfinished(self, why: str) -> AttemptResult:
         """Return the result of the action if the executor stops watching before the eviction ends."""
-        what = "the rollout" if self.surge else "the eviction in the background"
-        message = f"{self.answer.message}; {what} {why} and continues"
+        if self.surge:
+            message = f"{self.answer.message}; the rollout {why}, and continues"
+        else:
+            message = (
+                f"the eviction in the background {why}, and continues; response to the request: {self.answer.message}"
+            )
         return msgspec.structs.replace(self.answer, message=message)
 
 

@@ -124,7 +124,9 @@ def restart_blocker(rollout: Rollout, pod: Pod) -> Refusal | None:
     if rollout.replicas != 1:
         return Refusal(OWNER_NOT_SETTLED, f"{name} wants {rollout.replicas} pods and has 1 that is ready")
     if rollout.strategy != "RollingUpdate":
-        return _surge_refusal(f"{name} has the strategy {rollout.strategy}, which deletes the old pod first")
+        return _surge_refusal(
+            f"{name} has spec.strategy.type {rollout.strategy}, which deletes the old pod before the new pod is created"
+        )
     if rollout.surge < 1 or rollout.unavailable > 0:
         numbers = f"maxSurge {rollout.surge} and maxUnavailable {rollout.unavailable} of 1 pod"
         return _surge_refusal(f"{name} has {numbers}; with 1 and 0 the new pod is ready before the old one is deleted")

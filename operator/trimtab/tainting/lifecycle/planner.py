@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.plan import rfc3339
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Lease, Node, Pod, Taint
 from trimtab.kube.rules.taints import NO_EXECUTE
@@ -278,9 +279,9 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     status = inputs.ready[name]
     key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
     message = (
-        f"condition Ready has been {status} for {inputs.now - place.since:.0f}s; zone {zone.name or 'without a name'} "
-        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes per "
-        "second are tainted"
+        f"condition Ready is {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
+        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); rate limit of taints in "
+        f"this zone: {zone.rate:g} nodes per second"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -293,7 +294,8 @@ def _waiting_nodes(
         due = None if at is None else max(at, inputs.now) + (place - 1) / zone.rate
         message = (
             f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
-            f"({zone.not_ready} of {zone.nodes} nodes not ready); at most {zone.rate:g} nodes per second are tainted"
+            f"({zone.not_ready} of {zone.nodes} nodes not ready); "
+            f"rate limit of taints in this zone: {zone.rate:g} nodes per second"
         )
         yield WaitingNode(name, zone.name, place, due, reason, message)
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.bounds import plural
+from trimtab.api.bounds import named, plural
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import NAME, OBSERVE, Mode, TaintManagerSpec, TaintManagerStatus
 from trimtab.kube.clock import Clock
@@ -110,21 +110,21 @@ class _PodOutcome(Struct, frozen=True, gc=False):
 class _Summary:
     """The pods of one node that have a deadline, as reported by one summary event."""
 
-    __slots__ = ("due", "taint")
+    __slots__ = ("due", "taints")
 
     def __init__(self) -> None:
         self.due: dict[str, float] = {}
-        self.taint = ""
+        self.taints: dict[str, None] = {}
 
     def add(self, deadline: Deadline) -> None:
         self.due[deadline.uid] = deadline.due
-        self.taint = format_taint(deadline.taint)
+        self.taints[format_taint(deadline.taint)] = None
 
     def event(self, node: str, uid: str) -> PendingEvent:
         first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
         when = f"at {first}" if first == last else f"between {first} and {last}"
-        pods = plural(len(self.due), "pod")
-        note = f"{pods} due for eviction {when} because of NoExecute taints, including {self.taint}"
+        pods, taints = plural(len(self.due), "pod"), "taint" if len(self.taints) == 1 else "taints"
+        note = f"{pods} due for eviction {when} because of {taints} {named(list(self.taints))}"
         return PendingEvent(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
 
 

@@ -425,7 +425,7 @@ class Evictor:
         return self._retries.delay(uid, requester, by_budget=by_budget, retry_after=retry_after)
 
     def busy(self) -> bool:
-        """Return whether at least :data:`MANY_IN_FLIGHT` requests are being sent."""
+        """Return whether at least :data:`MANY_IN_FLIGHT` requests are admitted and not concluded."""
         return len(self._permits) >= MANY_IN_FLIGHT
 
     def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:

@@ -279,7 +279,7 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     status = inputs.ready[name]
     key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
     message = (
-        f"condition Ready is {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
+        f"condition Ready has been {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
         f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); rate limit of taints in "
         f"this zone: {zone.rate:g} nodes per second"
     )

@@ -17,9 +17,9 @@ from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import BUDGETS, PODS, Resource
+from trimtab.tainting import eviction_queue as queue
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.eviction import DuePodResult, queue
-from trimtab.tainting.eviction.due_pod import DuePodAttempt
+from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult
 
 IMAGE = "registry.example.com/none"
 POLICIES = Resource(

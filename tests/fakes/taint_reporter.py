@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.eviction.due_pod import DuePodOutcome
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.due_pods import DuePodOutcome
+from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.report import Reporter
 
 
 class NodeEvent(Struct, frozen=True):
@@ -20,8 +21,8 @@ class NodeEvent(Struct, frozen=True):
     warning: bool
 
 
-class FakeTaintReporter:
-    """A :class:`~trimtab.tainting.report.TaintObserver` for tests.
+class FakeTaintReporter(Reporter):
+    """A :class:`~trimtab.tainting.report.Reporter` for tests.
 
     Attributes:
         set: deadlines, with the one before.
@@ -43,29 +44,29 @@ class FakeTaintReporter:
         self.spec: TaintManagerSpec | None = None
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.spec = spec
 
     def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.set.append((deadline, before))
 
     def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.dropped.append((deadline, pod_kept))
 
     def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.outcomes.append(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.taints.append((change, uid))
 
     def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.nodes.append(NodeEvent(name, uid, reason, note, warning))
 
     def observe(self, status: TaintManagerStatus) -> None:
-        """See the protocol."""
+        """See the superclass."""
         self.status = status

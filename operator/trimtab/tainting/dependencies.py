@@ -14,7 +14,7 @@ from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 
 if TYPE_CHECKING:
-    from trimtab.tainting.report import TaintObserver
+    from trimtab.tainting.report import Reporter
 
 
 class TaintingDependencies(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class TaintingDependencies(Struct, frozen=True, kw_only=True):
     evictor: Evictor
     lister: Lister
     clock: Clock
-    reporter: TaintObserver
+    reporter: Reporter
     stale: Callable[[], str | None]
     watches_verified_at: Callable[[], float | None]
     namespace: str

@@ -9,7 +9,7 @@ from trimtab.controller.permissions import Requirement, own_resource, requiremen
 from trimtab.disruption.permissions import report_requirements
 from trimtab.kube.objects import NODE_LEASES
 from trimtab.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, TAINT_MANAGERS
-from trimtab.tainting.lifecycle.record_writer import NAME as RECORD
+from trimtab.tainting.lifecycle.record import NAME as RECORD
 
 CHART_VALUE: Final = "controllers.taintManager.enabled"
 MODE_VALUE: Final = "controllers.taintManager.rights"

@@ -1,6 +1,6 @@
 """Writes the start times of NoExecute taints to node annotations, so that a restarted process can read them.
 
-Only times that differ from the taint's ``timeAdded`` are written; :mod:`trimtab.tainting.deadlines.rule` defines them.
+Only times that differ from the taint's ``timeAdded`` are written; :mod:`trimtab.tainting.deadlines` defines them.
 An annotation is removed as soon as it is no longer needed. Otherwise, if the taint were added again, the outdated time
 would set a deadline too early.
 """

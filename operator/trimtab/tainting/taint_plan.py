@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.plan import Delete, Kept, NodeTainting, PlannedTaint, TaintNode, UntaintNode, rfc3339
-from trimtab.api.taint_manager import KIND, NAME, TAINT_AND_EVICT, NextDeadline, TaintManagerSpec
+from trimtab.api.plan import (
+    BY_EVICTION,
+    Delete,
+    DeleteHow,
+    Kept,
+    NodeTainting,
+    PlannedTaint,
+    PlannedToleration,
+    TaintNode,
+    UntaintNode,
+    rfc3339,
+)
+from trimtab.api.taint_manager import EVICT, KIND, NAME, TAINT_AND_EVICT, NextDeadline, TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Node
-from trimtab.tainting.deadlines import plan_deletions
-from trimtab.tainting.deadlines.recorded import recorded_taints
-from trimtab.tainting.lifecycle.node_conditions import READY_KEYS, TaintChange, no_execute_taints, ready_status
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, WaitingNode, plan_lifecycle
+from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.kube.objects import Node, Pod
+from trimtab.kube.rules.taints import format_taint
+from trimtab.tainting.deadlines import (
+    FOREVER,
+    Deadline,
+    NodeTaints,
+    ObservedTaint,
+    TolerationRule,
+    deadlines,
+    describe_deadline,
+    describe_tolerated_taints,
+    observe_taints,
+    tolerance,
+)
+from trimtab.tainting.lifecycle.node_health import READY_KEYS, TaintChange, no_execute_taints, ready_status
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
 from trimtab.tainting.lifecycle.settings import lifecycle_settings
+from trimtab.tainting.lifecycle.zones import WaitingNode
 
 
 class TaintPlan(Struct, frozen=True):
@@ -77,7 +102,7 @@ def _tainting(change: TaintChange) -> NodeTainting:
 
 def _waiting(waiting: WaitingNode) -> Kept:
     due = "" if waiting.due is None else f"; due at {rfc3339(math.ceil(waiting.due))}"
-    return _kept(waiting.node, waiting.reason, f"{waiting.message}{due}")
+    return _kept_node(waiting.node, waiting.reason, f"{waiting.message}{due}")
 
 
 def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
@@ -90,8 +115,146 @@ def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
             message = (
                 f"condition Ready is {status}, but all zones are down: the operator is probably cut off from the nodes"
             )
-            yield _kept(name, reasons.ALL_ZONES_DOWN, message)
+            yield _kept_node(name, reasons.ALL_ZONES_DOWN, message)
 
 
-def _kept(node: str, reason: str, message: str) -> Kept:
+def _kept_node(node: str, reason: str, message: str) -> Kept:
     return Kept(kind="Node", namespace="", name=node, strategy=KIND, reason=reason, message=message, policy=NAME)
+
+
+class TaintDeletions(Struct, frozen=True):
+    """The planned deletions of pods on tainted nodes, and the pods on these nodes that are not deleted.
+
+    Attributes:
+        deletions: the deletions, sorted by due time and then by ``namespace/name``.
+        kept: the pods that are not deleted and the reasons, sorted by ``namespace/name``.
+    """
+
+    deletions: tuple[Delete, ...]
+    kept: tuple[Kept, ...]
+
+
+def plan_deletions(
+    snapshot: Snapshot,
+    spec: TaintManagerSpec,
+    *,
+    now: float,
+    known: Mapping[str, NodeTaints] | None = None,
+    changed: Mapping[str, Node] | None = None,
+) -> TaintDeletions:
+    """Plan the deletion of pods on nodes with NoExecute taints.
+
+    The plan ignores the mode and userTaintRates, because they do not affect deadlines.
+
+    Args:
+        snapshot: the cluster state.
+        spec: the spec of the TaintManager.
+        now: the current time in seconds since the epoch.
+        known: observed taints by node name. For other nodes, the taints are read from the node object. In that case a
+            taint without ``timeAdded`` applies from the time in the node's annotation, or else from now.
+        changed: nodes with the taints that they will have after planned changes, by name.
+    """
+    known, changed = known or {}, changed or {}
+    nodes = [changed.get(node.name, node) for node in snapshot.nodes.at if node]
+    seen = {node.name: observe_taints(node, known.get(node.name), now=now) for node in nodes}
+    taints = {name: seen[name] for name in sorted(seen) if seen[name].observed}
+    pods = [item for name in taints for item in snapshot.items_on(name)]
+    found = deadlines(pods, taints, TolerationRule.of(spec), now=now)
+    due = sorted(found.values(), key=lambda each: (max(each.due, now), each.key))
+    kept = sorted((item for item in pods if item[0] not in found), key=lambda item: item[0])
+    assumed = {(name, each.taint) for name in taints for each in taints[name].observed if is_assumed(each, now=now)}
+    hows: dict[str, DeleteHow] = {policy.key: BY_EVICTION for policy in spec.taints if policy.policy == EVICT}
+    return TaintDeletions(
+        tuple(
+            _delete(each, hows.get(each.taint.key, "Delete"), now, assumed=(each.node, each.taint) in assumed)
+            for each in due
+        ),
+        tuple(_kept_pod(pod, taints[pod.node]) for _, pod in kept),
+    )
+
+
+def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) -> Delete:
+    namespace, _, name = deadline.key.partition("/")
+    taint, by = deadline.taint, deadline.toleration
+    return Delete(
+        namespace=namespace,
+        pod=name,
+        node=deadline.node,
+        due=rfc3339(math.ceil(max(deadline.due, now))),  # rounded up to the second, so that it is never too early
+        reason=reasons.NO_EXECUTE_TAINT,
+        message=describe_deadline(deadline, assumed=assumed and deadline.since == now),
+        taint=PlannedTaint(taint.key, taint.effect, taint.value),
+        toleration=None if by is None else PlannedToleration(by.key, by.operator, by.value, by.effect, by.seconds),
+        uid=deadline.uid,
+        how=how,
+    )
+
+
+_WHY: Final = {
+    reasons.TERMINAL: "the pod is terminal",
+    reasons.TERMINATING: "the pod is already being deleted",
+    reasons.MIRROR_POD: "mirror pod: the kubelet would recreate it",
+}
+
+
+def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
+    reason = _reason(pod)
+    message = _WHY.get(reason) or describe_tolerated_taints(tuple(each.taint for each in taints.observed))
+    return Kept(
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        strategy=KIND,
+        reason=reason,
+        message=message,
+        policy=NAME,
+        node=pod.node,
+    )
+
+
+def _reason(pod: Pod) -> str:
+    if pod.terminal:
+        return reasons.TERMINAL
+    if pod.deleted is not None:
+        return reasons.TERMINATING
+    return reasons.MIRROR_POD if MIRROR_ANNOTATION in pod.annotations else reasons.TOLERATES_TAINTS
+
+
+def recorded_taints(
+    snapshot: Snapshot, deadlines: Iterable[NextDeadline], spec: TaintManagerSpec, *, now: float
+) -> dict[str, NodeTaints]:
+    """Return the taints of nodes with times that follow from recorded deadlines, by node name.
+
+    Nodes are omitted if the times of all their taints are known, or if there is no deadline of one of their pods. A
+    deadline that does not match the pod, its node or the taint is ignored. A pod that was bound after the taint was
+    added has a later deadline, so the earliest of several times is used.
+
+    Args:
+        snapshot: the cluster.
+        deadlines: ``nextDeadlines`` of the TaintManager's status.
+        spec: the spec of the TaintManager.
+        now: the current time in seconds since the epoch.
+    """
+    rule = TolerationRule.of(spec)
+    found: dict[str, NodeTaints] = {}
+    for each in deadlines:
+        pod = snapshot.pods.get(f"{each.namespace}/{each.pod}")
+        node = snapshot.nodes.get(each.node)
+        if pod is None or node is None or pod.node != each.node:
+            continue
+        known = found.get(node.name) or observe_taints(node, None, now=now)
+        for number, taint in enumerate(known.observed):
+            if format_taint(taint.taint) != each.taint or taint.taint.time_added is not None:
+                continue
+            seconds = tolerance(rule.complete(pod.spec.tolerations), taint.taint, rule).seconds
+            since = each.due.timestamp() - seconds
+            if seconds < FOREVER and since < taint.since:
+                observed = [*known.observed]
+                observed[number] = replace(taint, since=since)
+                found[node.name] = NodeTaints(known.uid, tuple(observed))
+    return found
+
+
+def is_assumed(taint: ObservedTaint, *, now: float) -> bool:
+    """Return whether the time of a taint is unknown, so that it is counted from now."""
+    return taint.taint.time_added is None and taint.since == now

@@ -343,3 +343,13 @@ def test_reference_lists_every_annotation_of_the_autoscaler() -> None:
     # A row of several annotations with a common prefix abbreviates the last ones.
     text = page.replace(", `…-", f", `{annotations.OPTIONS}")
     assert [key for key in keys if key not in text] == []
+
+
+def test_files_of_each_decision_exist_and_are_at_most_six() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## Follow one decision through the code\n")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`(\S+\.py)`", line) for line in section.splitlines() if line.startswith("| ")][2:]
+    assert rows
+    for files in rows:
+        assert 0 < len(files) <= 6
+        assert [each for each in files if not (ROOT / "operator/trimtab" / each).is_file()] == []

@@ -52,7 +52,7 @@ from trimtab.runtime.kopf_operator import KOPF_PREFIX
 from trimtab.runtime.leader_election.duplicate_operators import CONTROLLERS, LABEL, SUFFIX
 from trimtab.runtime.settings import Settings
 from trimtab.tainting.deadlines import SINCE_ANNOTATION
-from trimtab.tainting.lifecycle.record_writer import NAME as RECORD
+from trimtab.tainting.lifecycle.record import NAME as RECORD
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""

@@ -1,7 +1,7 @@
 """A cluster with tainted nodes for tests of how pods end: an API server with pods, what watches tell of it, the book.
 
-Its API server knows what :class:`trimtab.tainting.eviction.EvictionQueue` asks for; it refuses, fails and loses answers
-to order, and lets pods end after a while. What it holds survives a kill of the process that acts on it.
+Its API server answers the requests of :class:`trimtab.tainting.eviction_queue.EvictionQueue`. To order, it refuses,
+fails and loses answers, and lets pods end after a while. Its state survives a kill of the process that acts on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from trimtab.kube.api import Api, Conflict, Forbidden, NotFound, TooManyRequests
 from trimtab.kube.objects import Node, Pod, PodCondition, Taint, Toleration
 from trimtab.tainting.deadlines import DeadlineChange, TaintDeadlineTracker, TolerationRule
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.eviction import DuePodResult, EvictionQueue
+from trimtab.tainting.due_pods import DuePodResult
+from trimtab.tainting.eviction_queue import EvictionQueue
 
 Listener = Callable[[Pod | Node | None, Pod | Node | None], None]
 TAINT_AND_EVICT = TaintManagerSpec(mode="TaintAndEvict")

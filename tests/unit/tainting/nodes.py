@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, NodeCondition, Pod, PodSpec, Taint
-from trimtab.tainting.lifecycle.node_conditions import NO_EXECUTE_KEYS, TaintChange
-from trimtab.tainting.lifecycle.node_health import ProbeResult
+from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
+from trimtab.tainting.lifecycle.node_updates import patches
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
-from trimtab.tainting.lifecycle.state import (
+from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
     build_record,
@@ -25,7 +24,7 @@ from trimtab.tainting.lifecycle.state import (
     encode_record,
     restore_state,
 )
-from trimtab.tainting.lifecycle.taint_patches import patches
+from trimtab.tainting.lifecycle.settings import LifecycleSettings
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 ZONE = "topology.kubernetes.io/zone"

@@ -8,8 +8,8 @@ from tests.unit.tainting.deadlines import START, bears, taint
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import RefusedPod, StuckNode, ZoneState, ZoneStatus
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.eviction.due_pod import DuePodOutcome, DuePodResult
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
+from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import Observation
 
 

@@ -18,10 +18,11 @@ from trimtab.tainting.deadlines import (
     NodeTaints,
     TaintDeadlineTracker,
     TolerationRule,
+    _DeadlineTable,
     deadline,
     deadlines,
     observe_taints,
-    tracker,
+    subject_to_taints,
 )
 
 KEYS = ["a", "b", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
@@ -167,9 +168,9 @@ def test_table_equals_rule_for_each_pod(
     }
 
     items = [(each.key, each) for each in several]
-    there = [each for each in several if each.node in known and tracker.subject_to_taints(each)]
+    there = [each for each in several if each.node in known and subject_to_taints(each)]
     keys = [each.key for each in there]
-    assert tracker._DeadlineTable(keys, there, known, rule, now=NOW).deadlines() == one_by_one
+    assert _DeadlineTable(keys, there, known, rule, now=NOW).deadlines() == one_by_one
     assert deadlines(items, known, rule, now=NOW) == one_by_one
     assert deadlines(reversed(items), known, rule, now=NOW) == one_by_one
 

@@ -17,7 +17,8 @@ from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node, Pod, Toleration
-from trimtab.tainting.deadlines import TaintDeletions, describe_toleration, plan_deletions
+from trimtab.tainting.deadlines import describe_toleration
+from trimtab.tainting.taint_plan import TaintDeletions, plan_deletions
 
 NOW = START + 100
 MAINTENANCE = taint("example.com/maintenance", "disk", added=0)

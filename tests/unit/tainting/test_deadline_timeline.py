@@ -14,15 +14,8 @@ from tests.unit.tainting.deadlines import ALL, bears, node, observed, pod, taint
 from trimtab.api.scalars import to_time
 from trimtab.controller.timers import Timers
 from trimtab.kube.objects import Node, Pod
-from trimtab.tainting.deadlines import (
-    Deadline,
-    DeadlineChange,
-    TaintDeadlineTracker,
-    deadlines,
-    next_deadlines,
-    overdue,
-    since_annotation,
-)
+from trimtab.tainting.deadlines import Deadline, DeadlineChange, TaintDeadlineTracker, deadlines, since_annotation
+from trimtab.tainting.report.status import next_deadlines, overdue
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 

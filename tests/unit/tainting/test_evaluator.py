@@ -30,18 +30,21 @@ from trimtab.kube.api import (
 )
 from trimtab.kube.objects import Node, NodeCondition, Pod, Taint
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.eviction.due_pod import (
+from trimtab.tainting.due_pods import (
     MARK_LIFETIME,
     MARK_TRIES,
     DuePod,
     DuePodAttempt,
     DuePodResult,
+    EvictionAction,
+    EvictionDecision,
     attempt_of,
+    decide,
     mark_before_deletion,
     marked,
+    maximum_waits,
 )
-from trimtab.tainting.eviction.evaluator import EvictionAction, EvictionDecision, decide, maximum_waits
-from trimtab.tainting.eviction.status import KUBELET_DELAY, stuck_nodes
+from trimtab.tainting.report.status import KUBELET_DELAY, stuck_nodes
 
 WEB = pod()
 DUE = Deadline(WEB.key, WEB.uid, "n1", START, START, taint(), None)

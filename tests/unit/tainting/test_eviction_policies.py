@@ -16,8 +16,8 @@ from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import EvictionLimits, PendingEviction, Permit
 from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, EvictionRequest, Requester
 from trimtab.kube.objects import LabelSelector, OwnerReference, PodDisruptionBudget
-from trimtab.tainting.eviction import DuePodResult
-from trimtab.tainting.eviction.queue import REQUESTER
+from trimtab.tainting.due_pods import DuePodResult
+from trimtab.tainting.eviction_queue import REQUESTER
 
 pytestmark = pytest.mark.looptime(start=0)
 

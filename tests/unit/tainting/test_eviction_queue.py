@@ -20,7 +20,7 @@ from tests.unit.tainting.eviction_world import TAINT_AND_EVICT, Cluster, Manager
 from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.kube.api import LeaderOnlyApi
-from trimtab.tainting.eviction import DuePodResult
+from trimtab.tainting.due_pods import DuePodResult
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -316,7 +316,7 @@ async def test_watch_faster_than_response_leaves_no_entry(cluster: Cluster) -> N
         await asyncio.sleep(5)
 
     assert (manager.ending.deleted, manager.ending.waiting) == (1, 0)
-    assert not manager.ending._attempts.entries
+    assert not manager.ending._pods
 
 
 async def test_pod_deleted_while_caches_are_stale_is_dropped(cluster: Cluster) -> None:

@@ -13,8 +13,8 @@ from tests.fixtures.golden import Golden
 from tests.unit.tainting.lifecycle_world import LEASES, NODES, RECORD, LivingCluster, Manager, micro
 from trimtab.api import reasons
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
-from trimtab.tainting.lifecycle.node_eviction_queue import BURST
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.zones import BURST
 
 pytestmark = pytest.mark.looptime
 

@@ -8,18 +8,18 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, NodeCondition, Taint
 from trimtab.tainting.lifecycle.controller import affects_plan, became_not_ready
-from trimtab.tainting.lifecycle.node_eviction_queue import QueuedNode
-from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, update_health
+from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, QueuedNode, update_health
 from trimtab.tainting.lifecycle.node_updates import node_updates
 from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle
-from trimtab.tainting.lifecycle.record_writer import MAX_BYTES, truncate_record
-from trimtab.tainting.lifecycle.state import (
+from trimtab.tainting.lifecycle.record import (
+    MAX_BYTES,
     LifecycleRecord,
     LifecycleState,
     QueueRecord,
     SilentRecord,
     encode_record,
     shift_times,
+    truncate_record,
 )
 
 NOW = START + 1000.0

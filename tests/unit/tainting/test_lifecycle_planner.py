@@ -15,8 +15,8 @@ from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Taint
 from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.settings import LifecycleSettings, lifecycle_settings
-from trimtab.tainting.lifecycle.state import LifecycleState
 
 NOW = START + 1000.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

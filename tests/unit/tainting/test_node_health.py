@@ -19,7 +19,7 @@ from trimtab.tainting.lifecycle.node_health import (
     update_health,
 )
 from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle, return_token, spend_token
-from trimtab.tainting.lifecycle.state import (
+from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
     build_record,

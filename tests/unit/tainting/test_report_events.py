@@ -20,9 +20,9 @@ from trimtab.api.taint_manager import Mode, TaintManagerSpec, TaintManagerStatus
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.resources import ObjectReference
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.eviction.due_pod import DuePodResult
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
-from trimtab.tainting.report import EventReporter, Reporter, TaintObserver
+from trimtab.tainting.due_pods import DuePodResult
+from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.report import EventReporter, Reporter
 from trimtab.tainting.report import events as pace
 from trimtab.tainting.report.reporter import TaintManagerMetrics
 
@@ -387,7 +387,7 @@ class Breaking:
 
 def test_failing_report_does_not_stop_the_caller(clock: SetClock) -> None:
     events = own(EventReporter(Breaking(), clock, uid_of=lambda _: ""))
-    reporter: TaintObserver = Reporter(events, TaintManagerMetrics(CollectorRegistry()), clock)
+    reporter = Reporter(events, TaintManagerMetrics(CollectorRegistry()), clock)
     reporter.deadline_set(limit())
     reporter.due_pod_outcome(ended(limit()))
     with pytest.raises(RuntimeError):

@@ -17,8 +17,8 @@ from tests.unit.tainting.deadlines import START, taint
 from tests.unit.tainting.reporting import change, ended, limit, refused, seen, stuck, zone
 from trimtab.api.taint_manager import MAX_REFUSED, PodCounts, TaintManagerStatus
 from trimtab.kube.objects import Taint
-from trimtab.tainting.eviction.due_pod import DuePodResult
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.due_pods import DuePodResult
+from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import EventReporter, Reporter, TaintManagerMetrics, build_status
 
 

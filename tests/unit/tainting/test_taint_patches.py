@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from tests.unit.tainting.nodes import START, a_node, apply_all, written
 from trimtab.kube.objects import NodeCondition, Taint
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
-from trimtab.tainting.lifecycle.taint_patches import PatchResult, patches, retry_delay
+from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.lifecycle.node_updates import PatchResult, patches, retry_delay
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 GPU = Taint("example.com/gpu", "NoSchedule", "yes")

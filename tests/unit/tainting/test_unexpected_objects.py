@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.unit.tainting.running_taint_manager import NODES, a_cell, a_pod, running
 from trimtab.tainting.deadlines import SINCE_ANNOTATION
-from trimtab.tainting.lifecycle.state import LifecycleRecord, decode_record
+from trimtab.tainting.lifecycle.record import LifecycleRecord, decode_record
 
 pytestmark = pytest.mark.looptime(start=0)
 

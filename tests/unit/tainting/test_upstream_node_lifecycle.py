@@ -26,7 +26,7 @@ from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import ProbeResult, pods_not_ready, stamp_of
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
-from trimtab.tainting.lifecycle.state import LifecycleState
+from trimtab.tainting.lifecycle.record import LifecycleState
 
 HOUR = 3600.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

@@ -6,16 +6,22 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_eviction_queue import (
-    QueuedNode,
+from trimtab.tainting.lifecycle.node_health import QueuedNode, failed_at
+from trimtab.tainting.lifecycle.zones import (
+    FULL,
+    NORMAL,
+    PARTIAL,
+    all_down,
     answered_at,
-    failed_at,
     latest_taint_time,
     next_at,
     queued,
+    rate_of,
     spent_at,
+    state_of,
+    zone_of,
+    zones,
 )
-from trimtab.tainting.lifecycle.zone_state import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
 
 OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
 

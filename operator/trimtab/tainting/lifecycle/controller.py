@@ -19,13 +19,12 @@ from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_conditions import ready_status
+from trimtab.tainting.lifecycle.node_health import ready_status
 from trimtab.tainting.lifecycle.node_updates import NodeUpdate, NodeUpdater, node_updates
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, return_token, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
-from trimtab.tainting.lifecycle.record_writer import RecordWriter
+from trimtab.tainting.lifecycle.record import LifecycleState, RecordWriter, build_record, restore_state, shift_times
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
-from trimtab.tainting.lifecycle.state import LifecycleState, build_record, restore_state, shift_times
 
 log = logging.getLogger(__name__)
 

@@ -8,53 +8,47 @@ precondition. The next iteration plans failed writes again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.plan import rfc3339
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Lease, Node, Pod, Taint
-from trimtab.kube.rules.taints import NO_EXECUTE
-from trimtab.tainting.lifecycle.node_conditions import (
-    READY_KEYS,
-    UNKNOWN,
-    TaintChange,
-    no_execute_taints,
-    no_schedule_changes,
-    ready_status,
-    reason_of,
-    swap,
-)
-from trimtab.tainting.lifecycle.node_eviction_queue import (
-    QueuedNode,
-    answered_at,
-    failed_at,
-    latest_taint_time,
-    next_at,
-    queued,
-    spent_at,
-)
+from trimtab.kube.objects import Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import (
-    NEVER,
+    UNKNOWN,
     HealthAssessment,
     HealthVerdict,
     MarkUnknown,
     NodeHealth,
     NodeProbe,
     ProbeResult,
+    TaintChange,
     assess_health,
     extend_health,
+    failed_at,
     mark_unknown,
+    no_schedule_changes,
     node_probe,
+    ready_status,
     update_health,
 )
+from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
-from trimtab.tainting.lifecycle.state import LifecycleState
-from trimtab.tainting.lifecycle.zone_state import Zone, all_down, zone_of, zones
+from trimtab.tainting.lifecycle.zones import (
+    NONE_IN_FLIGHT,
+    NoExecuteInput,
+    NoExecuteResult,
+    TakenToken,
+    WaitingNode,
+    Zone,
+    all_down,
+    answered_at,
+    plan_no_execute,
+    zones,
+)
 
 
 class NodeSource(Protocol):
@@ -93,213 +87,6 @@ class SnapshotNodes:
         return self._snapshot.items_on(node)
 
 
-_NONE_IN_FLIGHT: Final[Mapping[str, int]] = {}
-
-
-class NoExecuteInput(Struct, frozen=True):
-    """The input of :func:`plan_no_execute`.
-
-    Attributes:
-        nodes: the nodes by name, sorted.
-        ready: the assessed Ready status of each node.
-        zones: the zones by name. Each is in its current state, or in the state that it may soon have if that state has
-            a lower rate.
-        settings: the settings of the node lifecycle.
-        memory: the state of the node lifecycle, in which ``all_down`` is current.
-        now: the current time in seconds since the epoch.
-        in_doubt: whether every node is not ready or has missed heartbeats.
-        resting: nodes that get no taint in this iteration and do not block the queue.
-        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding.
-    """
-
-    nodes: Mapping[str, Node]
-    ready: Mapping[str, str | None]
-    zones: Mapping[str, Zone]
-    settings: LifecycleSettings
-    memory: LifecycleState
-    now: float
-    in_doubt: bool = False
-    resting: Collection[str] = ()
-    in_flight: Mapping[str, int] = _NONE_IN_FLIGHT
-
-
-class WaitingNode(Struct, frozen=True, gc=False):
-    """A failed node that is queued for tainting.
-
-    Attributes:
-        node: name of the node.
-        zone: name of the node's zone.
-        place: position in the queue of the zone, starting at 1.
-        due: the time at which the node will be tainted if nothing changes, in seconds since the epoch; ``None`` while
-            the rate is 0 or tainting is paused.
-        reason: a reason code of :mod:`trimtab.api.reasons` for the delay.
-        message: describes the position, and the state and rate of the zone.
-    """
-
-    node: str
-    zone: str
-    place: int
-    due: float | None
-    reason: str
-    message: str
-
-
-class TakenToken(Struct, frozen=True, gc=False):
-    """The rate limit token that was used to take a node from the queue of its zone.
-
-    Attributes:
-        zone: name of the zone.
-        before: the time at which the previous node of the zone was taken; ``None`` for never.
-        rate: rate of the zone in nodes per second.
-    """
-
-    zone: str
-    before: float | None
-    rate: float
-
-
-class NoExecuteResult(Struct, frozen=True):
-    """The result of :func:`plan_no_execute`.
-
-    Attributes:
-        changes: the taints to add and to remove.
-        waiting: the queued nodes, zone by zone, in the order of the queue.
-        queue: the queue of all zones. A node that is being tainted stays in the queue until the watch shows its taint.
-        spent: for each zone, the time at which the last node was taken from the queue.
-        taken: the tokens of the nodes that are taken from the queue in this iteration, by node name.
-    """
-
-    changes: tuple[TaintChange, ...]
-    waiting: tuple[WaitingNode, ...]
-    queue: Mapping[str, QueuedNode]
-    spent: Mapping[str, float]
-    taken: Mapping[str, TakenToken]
-
-
-def plan_no_execute(inputs: NoExecuteInput) -> NoExecuteResult:
-    """Plan the NoExecute taints not-ready and unreachable.
-
-    Both taints are removed from a ready node immediately, regardless of rates. If a node has the taint that does not
-    match its Ready status, the taint is replaced immediately, because the outage continues. While all zones are down,
-    both taints are removed from all nodes.
-    """
-    changes: list[TaintChange] = []
-    failed: dict[str, QueuedNode] = {}
-    for name, node in inputs.nodes.items():
-        status, present = inputs.ready[name], no_execute_taints(node)
-        if inputs.memory.all_down:
-            changes += _removals(
-                node,
-                present,
-                reasons.ALL_ZONES_DOWN,
-                "all zones are down: the operator is probably cut off from the nodes",
-            )
-        elif status == "True":
-            changes += _removals(node, present, reasons.NODE_RECOVERED, "condition Ready is True")
-        elif status in READY_KEYS:
-            if present:
-                changes += swap(node, READY_KEYS[status], present, now=inputs.now)
-            else:
-                failed[name] = QueuedNode(node.uid, failed_at(node, status, inputs.now))
-    queue = queued(inputs.memory.queue, failed, now=inputs.now) if not inputs.memory.all_down else {}
-    return _serve_queues(inputs, queue, changes)
-
-
-def _removals(node: Node, present: Mapping[str, Taint], reason: str, message: str) -> Iterator[TaintChange]:
-    for key in sorted(present):
-        yield TaintChange(node.name, Taint(key, NO_EXECUTE), False, reason, message)
-
-
-def _serve_queues(
-    inputs: NoExecuteInput, queue: Mapping[str, QueuedNode], changes: list[TaintChange]
-) -> NoExecuteResult:
-    queues: dict[str, list[str]] = {}
-    for name in queue:
-        queues.setdefault(zone_of(inputs.nodes[name].labels), []).append(name)
-    spent = _last_taken(inputs)
-    waiting: list[WaitingNode] = []
-    taken: dict[str, TakenToken] = {}
-    for zone in sorted(queues):
-        line = queues[zone]
-        at, paused = _zone_open_at(inputs, inputs.zones[zone], spent.get(zone))
-        busy = inputs.in_flight.get(zone, 0)
-        free = (name for name in tuple(line) if name not in inputs.resting)
-        while at is not None and not paused and at <= inputs.now and (first := next(free, None)) is not None:
-            line.remove(first)
-            changes.append(_taint_change(inputs, inputs.zones[zone], first, queue[first]))
-            taken[first] = TakenToken(zone, spent.get(zone), inputs.zones[zone].rate)
-            spent[zone] = spent_at(at, inputs.zones[zone].rate, now=inputs.now)
-            busy += 1
-            at = _next_at(inputs, inputs.zones[zone], spent[zone], busy)
-        waiting += _waiting_nodes(inputs, inputs.zones[zone], line, at, paused)
-    return NoExecuteResult(tuple(changes), tuple(waiting), queue, spent, taken)
-
-
-def _last_taken(inputs: NoExecuteInput) -> dict[str, float]:
-    """Return for each zone the time at which the last node was taken from the queue.
-
-    It is the stored time or the time of the zone's newest taint, whichever is later. The taints make up for a record
-    that was lost or not written because the process was killed, so that no zone exceeds its rate. Times in the future,
-    which occur if a clock is wrong or was set, are ignored. Zones without nodes are omitted.
-    """
-    spent = {zone: time for zone, time in inputs.memory.spent.items() if zone in inputs.zones}
-    for node in inputs.nodes.values():
-        if not node.taints:
-            continue
-        time = latest_taint_time(node)
-        zone = zone_of(node.labels)
-        if time is not None and spent.get(zone, NEVER) < time <= inputs.now + 1.0:
-            spent[zone] = min(inputs.now, time + 1.0)  # a taint time is truncated to whole seconds
-    return dict(sorted(spent.items()))
-
-
-def _zone_open_at(inputs: NoExecuteInput, zone: Zone, spent: float | None) -> tuple[float | None, str]:
-    """Return the time from which the next node of a zone may be tainted, and the reason if tainting is paused.
-
-    The time is ``None`` for never. The reason is ``""`` if tainting is not paused.
-    """
-    at = _next_at(inputs, zone, spent, inputs.in_flight.get(zone.name, 0))
-    if inputs.in_doubt:
-        return None, reasons.ALL_NODES_IN_DOUBT
-    back = inputs.memory.back
-    if back is not None and inputs.now < back + inputs.settings.node_monitor_grace_period:
-        again = back + inputs.settings.node_monitor_grace_period
-        return (None if at is None else max(at, again)), reasons.OUTAGE_ENDED
-    return at, ""
-
-
-def _next_at(inputs: NoExecuteInput, zone: Zone, spent: float | None, in_flight: int) -> float | None:
-    """Return the time from which the next node of a zone may be tainted, taking outstanding requests into account."""
-    if in_flight:
-        spent = answered_at(spent, zone.rate, in_flight=in_flight, now=inputs.now)
-    return next_at(spent, zone.rate, now=inputs.now)
-
-
-def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNode) -> TaintChange:
-    status = inputs.ready[name]
-    key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
-    message = (
-        f"condition Ready has been {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
-        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); rate limit of taints in "
-        f"this zone: {zone.rate:g} nodes per second"
-    )
-    return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
-
-
-def _waiting_nodes(
-    inputs: NoExecuteInput, zone: Zone, line: list[str], at: float | None, paused: str
-) -> Iterator[WaitingNode]:
-    reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
-    for place, name in enumerate(line, start=1):
-        due = None if at is None else max(at, inputs.now) + (place - 1) / zone.rate
-        message = (
-            f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
-            f"({zone.not_ready} of {zone.nodes} nodes not ready); "
-            f"rate limit of taints in this zone: {zone.rate:g} nodes per second"
-        )
-        yield WaitingNode(name, zone.name, place, due, reason, message)
-
-
 _NO_PROBE_RESULTS: Final[Mapping[str, ProbeResult]] = {}
 _NO_CHANGES: Final[Mapping[str, float]] = {}
 
@@ -314,7 +101,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         probes: nodes to probe before they are set to Unknown.
         unknown: the patches that set the conditions of nodes to Unknown.
         taints: taints to add and to remove, sorted by node and key; see
-            :func:`trimtab.tainting.lifecycle.taint_patches.patches`.
+            :func:`trimtab.tainting.lifecycle.node_updates.patches`.
         failed: the time at which each not-ready node stopped being ready, by name. The pods on these nodes must be set
             to not ready, see :func:`~trimtab.tainting.lifecycle.node_health.pods_not_ready`. These pods are read later,
             node by node, because in a full outage they are all the pods in the cluster.
@@ -350,7 +137,7 @@ def plan_lifecycle(
     probe_results: Mapping[str, ProbeResult] = _NO_PROBE_RESULTS,
     changed_at: Mapping[str, float] = _NO_CHANGES,
     resting: Collection[str] = (),
-    in_flight: Mapping[str, int] = _NONE_IN_FLIGHT,
+    in_flight: Mapping[str, int] = NONE_IN_FLIGHT,
 ) -> LifecyclePlan:
     """Plan one iteration of the node lifecycle.
 

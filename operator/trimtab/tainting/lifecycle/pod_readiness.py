@@ -12,8 +12,7 @@ from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.retry import Backoff
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_conditions import ready_status
-from trimtab.tainting.lifecycle.node_health import MarkPodNotReady, pods_not_ready
+from trimtab.tainting.lifecycle.node_health import MarkPodNotReady, pods_not_ready, ready_status
 from trimtab.tainting.lifecycle.node_updates import write_pod
 
 log = logging.getLogger(__name__)

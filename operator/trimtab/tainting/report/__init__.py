@@ -1,11 +1,11 @@
 """The events, metrics and status of the taint manager.
 
-The tasks of the taint manager notify a :class:`TaintObserver` of each change. Every :data:`RECONCILE_PERIOD` seconds
+The tasks of the taint manager report each change to the :class:`Reporter`. Every :data:`RECONCILE_PERIOD` seconds
 the controller collects an :class:`Observation`, from which :func:`build_status` builds the status.
 """
 
 from trimtab.tainting.report.events import EventReporter
-from trimtab.tainting.report.reporter import Reporter, TaintManagerMetrics, TaintObserver
+from trimtab.tainting.report.reporter import Reporter, TaintManagerMetrics
 from trimtab.tainting.report.status import RECONCILE_PERIOD, Observation, build_status, status_writer
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Observation",
     "Reporter",
     "TaintManagerMetrics",
-    "TaintObserver",
     "build_status",
     "status_writer",
 ]

@@ -21,8 +21,8 @@ from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_referen
 from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
 from trimtab.kube.token_bucket import TokenBucket
 from trimtab.tainting.deadlines import Deadline, describe_deadline
-from trimtab.tainting.eviction.due_pod import DuePodOutcome, DuePodResult
-from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
+from trimtab.tainting.lifecycle.node_health import TaintChange
 
 PODS: Final = 10_000
 """Maximum number of pods with queued events. The summary event of their node includes the count of further pods."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -19,74 +19,9 @@ from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import RecentlyReported
 from trimtab.kube.rules.taints import format_taint
 from trimtab.tainting.deadlines import Deadline, describe_deadline
-from trimtab.tainting.eviction.due_pod import DuePodOutcome, DuePodResult
-from trimtab.tainting.lifecycle.node_conditions import NO_SCHEDULE_KEYS, TaintChange
+from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
+from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
 from trimtab.tainting.report.events import DRAIN_EVERY, EventReporter, format_due
-
-if TYPE_CHECKING:
-    from trimtab.tainting.eviction.due_pod import DuePodOutcome
-
-
-class TaintObserver(Protocol):
-    """Receives the changes that the taint manager makes or observes. Its methods neither block nor raise.
-
-    A hundred failed nodes cause reports for 7,200 pods at once, and a restart for up to 150,000. The implementation
-    limits the rate of events, so callers do not have to.
-    """
-
-    def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Apply a spec. Event messages are different in Observe mode.
-
-        Args:
-            spec: the spec of the TaintManager.
-            uid: UID of the TaintManager, which is the related object of node events.
-        """
-        ...
-
-    def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
-        """Report a new or changed deadline of a pod."""
-        ...
-
-    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
-        """Report that a pod no longer has a deadline.
-
-        Args:
-            deadline: the previous deadline.
-            pod_kept: whether the pod continues to run on its node, so that its eviction is cancelled. If not, the pod
-                or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
-                that.
-        """
-        ...
-
-    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
-        """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly."""
-        ...
-
-    def taint_changed(self, change: TaintChange, *, uid: str) -> None:
-        """Report a taint that trimtab has added to or removed from a node.
-
-        Args:
-            change: the written change.
-            uid: UID of the node.
-        """
-        ...
-
-    def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """Emit an event on a node.
-
-        Args:
-            name: name of the node.
-            uid: UID of the node.
-            reason: a reason code of :mod:`trimtab.api.reasons`.
-            note: message of the event.
-            warning: whether the event is a Warning.
-        """
-        ...
-
-    def observe(self, status: TaintManagerStatus) -> None:
-        """Update the metrics. It is called with every built status, including those that are not written."""
-        ...
-
 
 NONE_YET: Final = -1.0
 """The value of ``watch_age_seconds`` until the watches deliver their first event."""
@@ -221,9 +156,11 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Reports to events, metrics and the log. Errors in reporting are logged and do not affect the taint manager.
+    """Reports the changes that the taint manager makes or observes, in events, metrics, the history and the log.
 
-    :meth:`run` sends the events.
+    Its methods neither block nor raise: errors in reporting are logged. A hundred failed nodes cause reports for 7,200
+    pods at once, and a restart for up to 150,000. The rate of events is limited, so callers do not have to. :meth:`run`
+    sends the events.
 
     Args:
         events: emits events.
@@ -248,19 +185,34 @@ class Reporter:
             report_safely("events", self._events.drain)
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """See :meth:`TaintObserver.configure`."""
+        """Apply a spec. Event messages are different in Observe mode.
+
+        Args:
+            spec: the spec of the TaintManager.
+            uid: UID of the TaintManager, which is the related object of node events.
+        """
         self._events.configure(spec, uid=uid)
 
     def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
-        """See :meth:`TaintObserver.deadline_set`."""
+        """Report a new or changed deadline of a pod."""
         report_safely("events", partial(self._events.deadline_set, deadline, before))
 
     def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
-        """See :meth:`TaintObserver.deadline_cancelled`."""
+        """Report that a pod no longer has a deadline.
+
+        Args:
+            deadline: the previous deadline.
+            pod_kept: whether the pod continues to run on its node, so that its eviction is cancelled. If not, the pod
+                or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
+                that.
+        """
         report_safely("events", partial(self._events.deadline_cancelled, deadline, pod_kept=pod_kept))
 
     def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
-        """See :meth:`TaintObserver.due_pod_outcome`. The same refusal is reported at most once in five minutes."""
+        """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
+
+        The same refusal is reported at most once in five minutes.
+        """
         report_safely("metrics", partial(self._metrics.count, outcome))
         report_safely("events", partial(self._report_outcome, outcome))
 
@@ -275,7 +227,12 @@ class Reporter:
         self._events.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
-        """See :meth:`TaintObserver.taint_changed`."""
+        """Report a taint that trimtab has added to or removed from a node.
+
+        Args:
+            change: the written change.
+            uid: UID of the node.
+        """
         report_safely("events", partial(self._events.taint_changed, change, uid))
         report_safely("metrics", partial(self._metrics.count_taint, change))
         report_safely("history", partial(self._record_taint, change, uid))
@@ -295,11 +252,19 @@ class Reporter:
         )
 
     def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """See :meth:`TaintObserver.node_event`."""
+        """Emit an event on a node.
+
+        Args:
+            name: name of the node.
+            uid: UID of the node.
+            reason: a reason code of :mod:`trimtab.api.reasons`.
+            note: message of the event.
+            warning: whether the event is a Warning.
+        """
         report_safely("events", partial(self._events.node_event, name, uid, reason, note, warning=warning))
 
     def observe(self, status: TaintManagerStatus) -> None:
-        """See :meth:`TaintObserver.observe`."""
+        """Update the metrics. It is called with every built status, including those that are not written."""
         report_safely("events", partial(self._events.stuck, status))
         report_safely("metrics", partial(self._metrics.observe, status, omitted=self._events.backlog.omitted))
 

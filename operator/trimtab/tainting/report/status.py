@@ -6,7 +6,9 @@ sorted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import heapq
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,7 +17,9 @@ from trimtab.api import reasons
 from trimtab.api.bounds import fitting, named, plural
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionUpdate
 from trimtab.api.plan import rfc3339
+from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import (
+    MAX_DEADLINES,
     MAX_REFUSED,
     MAX_STUCK,
     MAX_ZONES,
@@ -23,6 +27,7 @@ from trimtab.api.taint_manager import (
     OBSERVE,
     TAINT_AND_EVICT,
     Mode,
+    NextDeadline,
     PodCounts,
     RefusedPod,
     StuckNode,
@@ -30,13 +35,19 @@ from trimtab.api.taint_manager import (
     ZoneStatus,
 )
 from trimtab.api.waiting_evictions import WaitingEvictions
+from trimtab.cluster.lister import Lister
 from trimtab.controller.reporter import condition, next_status
 from trimtab.controller.status_writer import StatusWriter
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
+from trimtab.kube.events.event import truncate
+from trimtab.kube.objects import Node
 from trimtab.kube.resources import TAINT_MANAGERS
-from trimtab.tainting.deadlines import Deadline, next_deadlines, overdue
-from trimtab.tainting.lifecycle.zone_state import FULL, NORMAL, PARTIAL
+from trimtab.kube.rules.taints import OUT_OF_SERVICE, UNREACHABLE, format_taint
+from trimtab.tainting.deadlines import Deadline, describe_toleration
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.due_pods import DuePod, DuePodResult
+from trimtab.tainting.lifecycle.zones import FULL, NORMAL, PARTIAL
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -293,3 +304,136 @@ def status_writer(api: Api, clock: Clock, *, name: str = NAME) -> StatusWriter[T
     return StatusWriter(
         api, clock, resource=TAINT_MANAGERS, name=name, empty=TaintManagerStatus(), should_write=worth_writing
     )
+
+
+def next_deadlines(
+    deadlines: Collection[Deadline], *, limit: int = MAX_DEADLINES
+) -> tuple[tuple[NextDeadline, ...], int]:
+    """Return the earliest deadlines, sorted by due time and pod, and the number of deadlines that are not included.
+
+    Args:
+        deadlines: the deadlines of all pods, in any order.
+        limit: maximum number of returned deadlines.
+    """
+    soonest = heapq.nsmallest(limit, deadlines, key=lambda each: (each.due, each.key))
+    return tuple(_next_deadline(each) for each in soonest), len(deadlines) - len(soonest)
+
+
+def overdue(deadlines: Collection[Deadline], *, now: float) -> int:
+    """Count the pods that are past their deadline at ``now`` (seconds since the epoch)."""
+    return sum(each.due <= now for each in deadlines)
+
+
+def _next_deadline(deadline: Deadline) -> NextDeadline:
+    namespace, _, name = deadline.key.partition("/")
+    return NextDeadline(
+        namespace=namespace,
+        pod=name,
+        node=deadline.node,
+        due=to_time(math.ceil(deadline.due)),  # rounded up to the second, so that it is never too early
+        taint=format_taint(deadline.taint),
+        toleration=describe_toleration(deadline.toleration),
+    )
+
+
+MAX_MESSAGE_BYTES: Final = 1024
+"""Maximum length in bytes of a message in the status."""
+
+UNANSWERED_TRIES: Final = 3
+"""Number of attempts without a response after which a pod is reported as refused."""
+
+CHECK_PERIOD: Final = 10.0
+"""Seconds between two searches for stuck nodes."""
+
+KUBELET_DELAY: Final = 30.0
+"""Seconds for which a pod may still exist after its grace period. Kubelets report late when many pods terminate."""
+
+PROPOSAL: Final = (
+    "if its machine is certainly off, delete them and detach their volumes with: kubectl taint nodes {node} "
+    + OUT_OF_SERVICE
+    + "=nodeshutdown:NoExecute"
+)
+
+
+def refused_pods(entries: Iterable[DuePod]) -> tuple[RefusedPod, ...]:
+    """Return the pods whose eviction or deletion was refused.
+
+    The pod that has been overdue for the longest time comes first.
+    """
+    refused = [entry for entry in entries if _is_refused(entry)]
+    return tuple(
+        _refused_pod(entry) for entry in sorted(refused, key=lambda each: (each.deadline.due, each.deadline.key))
+    )
+
+
+def _is_refused(entry: DuePod) -> bool:
+    if entry.last is None:
+        return False
+    return entry.last.result is DuePodResult.REFUSED or (
+        entry.last.result is DuePodResult.FAILED and entry.attempts >= UNANSWERED_TRIES
+    )
+
+
+def _refused_pod(entry: DuePod) -> RefusedPod:
+    namespace, _, name = entry.deadline.key.partition("/")
+    message = entry.last.message if entry.last is not None else ""
+    return RefusedPod(
+        namespace=namespace,
+        pod=name,
+        node=entry.deadline.node,
+        due=to_time(entry.deadline.due),
+        attempts=entry.attempts,
+        message=truncate(message, MAX_MESSAGE_BYTES),
+    )
+
+
+class StuckNodeFinder:
+    """Finds nodes whose pods are stuck terminating. It searches at most once in :data:`CHECK_PERIOD` seconds."""
+
+    def __init__(self, services: TaintingDependencies) -> None:
+        self._services = services
+        self._nodes: tuple[StuckNode, ...] = ()
+        self._again = 0.0
+
+    def nodes(self) -> tuple[StuckNode, ...]:
+        """Return the stuck nodes sorted by name. The result is at most :data:`CHECK_PERIOD` seconds old."""
+        now = self._services.clock.monotonic()
+        if now >= self._again:
+            self._again = now + CHECK_PERIOD
+            self._nodes = stuck_nodes(self._services.lister, now=self._services.clock.now())
+        return self._nodes
+
+
+def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:
+    """Return the unreachable nodes with pods that still exist after their grace period, sorted by name.
+
+    Nodes with the taint out-of-service are not included, because kube-controller-manager force-deletes their pods.
+
+    Args:
+        lister: the caches of nodes and pods.
+        now: the current time in seconds since the epoch.
+    """
+    found = ((name, _count_stuck_pods(lister, name, now)) for name in sorted(_unreachable(lister.nodes)))
+    return tuple(
+        StuckNode(
+            name=name,
+            terminating=number,
+            message=f"{number} pods are past their grace period and the node is unreachable; "
+            + PROPOSAL.format(node=name),
+        )
+        for name, number in found
+        if number
+    )
+
+
+def _unreachable(nodes: Mapping[str, Node]) -> Iterable[str]:
+    for name, node in nodes.items():
+        keys = {taint.key for taint in node.taints}
+        unknown = any(each.type == READY and each.status == "Unknown" for each in node.conditions)
+        if (unknown or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys:
+            yield name
+
+
+def _count_stuck_pods(lister: Lister, node: str, now: float) -> int:
+    """Count the pods that still exist after their grace period, which ends at ``metadata.deletionTimestamp``."""
+    return sum(pod.deleted is not None and pod.deleted + KUBELET_DELAY < now for _, pod in lister.items_on(node))

@@ -11,8 +11,8 @@ from trimtab.controller.timers import Timers
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube.clock import Clock
 from trimtab.kube.token_bucket import KeyedTokenBuckets
-from trimtab.tainting.eviction.due_pod import DuePod, QueueState, RateTokens
-from trimtab.tainting.lifecycle.node_conditions import NO_EXECUTE_KEYS
+from trimtab.tainting.due_pods import DuePod, QueueState, RateTokens
+from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 
 CATCH_UP: Final = 0.1
 """Maximum delay of the event loop that a rate limit makes up for, in seconds.

@@ -1,18 +1,20 @@
-"""A due pod: its state in the queue, the result of an attempt to evict it, and the delay before a retry."""
+"""A due pod: its state in the queue, the decision what to do with it, and the result of an attempt to evict it."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.taint_manager import EVICT, TaintManagerSpec
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.disruption.evictor.requests import EvictionResponse, ResponseCode
 from trimtab.kube.objects import Pod
-from trimtab.tainting.deadlines.rule import Deadline
+from trimtab.tainting.deadlines import Deadline, subject_to_taints
 
 MARK_LIFETIME: Final = 60.0
 """Seconds for which the condition DisruptionTarget is assumed to be set after it was written, even if the watch does
@@ -233,3 +235,96 @@ def mark_before_deletion(entry: DuePod, answer: DuePodAttempt) -> bool:
         return True
     entry.failed_marks += 1
     return answer.result is DuePodResult.FAILED and entry.failed_marks < MARK_TRIES
+
+
+class EvictionAction(enum.Enum):
+    """The action for a due pod."""
+
+    DELETE = "Delete"
+    EVICT = "Evict"
+    WAIT = "Wait"  # the pod is not due yet
+    NOTHING = "Nothing"
+
+
+class EvictionDecision(Struct, frozen=True, gc=False):
+    """The decision on a due pod.
+
+    Attributes:
+        action: the action.
+        deadline: the pod's current deadline.
+        until: a time in seconds since the epoch. For an eviction it is the time after which the pod is deleted instead.
+            For a pod that is not due yet it is the due time.
+        waited: whether the pod is deleted because its evictions were refused for ``maximumWait``.
+        why: the result to report if no request is necessary; else ``None``.
+    """
+
+    action: EvictionAction
+    deadline: Deadline
+    until: float = 0.0
+    waited: bool = False
+    why: DuePodAttempt | None = None
+
+
+def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
+    """Return ``maximumWait`` in seconds for each taint key with policy Evict.
+
+    For other keys, pods are deleted immediately.
+    """
+    return {each.key: float(each.maximum_wait_seconds) for each in spec.taints if each.policy == EVICT}
+
+
+def _no_others(_: Pod) -> tuple[Deadline, ...]:
+    return ()
+
+
+def decide(
+    former: Deadline,
+    current: Deadline | None,
+    pod: Pod | None,
+    *,
+    maximum_waits: Mapping[str, float],
+    now: float,
+    each: Callable[[Pod], Iterable[Deadline]] = _no_others,
+) -> EvictionDecision:
+    """Decide what to do with a pod that was due.
+
+    Args:
+        former: the deadline that was due.
+        current: the pod's current deadline; ``None`` if it has none.
+        pod: the current pod with that name; ``None`` if it no longer exists.
+        maximum_waits: seconds for which pods are evicted before they are deleted, by taint key; see
+            :func:`maximum_waits`.
+        now: the current time in seconds since the epoch.
+        each: returns one deadline for each taint of the pod's node, as if the node had only that taint. A pod whose
+            eviction is refused is deleted as soon as any of these deadlines requires a deletion, for example because
+            its node has failed in the meantime.
+    """
+    if pod is None or pod.uid != former.uid:
+        why = "the pod no longer exists" if pod is None else "a new pod has the same name"
+        return EvictionDecision(EvictionAction.NOTHING, former, why=gone(why))
+    if pod.deleted is not None:
+        return EvictionDecision(EvictionAction.NOTHING, former, why=gone("the pod is already terminating"))
+    if current is None or current.uid != former.uid or current.node != pod.node or not subject_to_taints(pod):
+        return EvictionDecision(
+            EvictionAction.NOTHING, former, why=not_due("no taint sets a deadline for the pod any more")
+        )
+    if current.due > now:
+        return EvictionDecision(EvictionAction.WAIT, current, until=current.due)
+    if current.taint.key not in maximum_waits:
+        return EvictionDecision(EvictionAction.DELETE, current)
+    ends = (
+        (one.due + maximum_waits.get(one.taint.key, 0.0), one.taint.key in maximum_waits)
+        for one in (current, *each(pod))
+    )
+    until, by_waiting = min(ends)
+    if now < until:
+        return EvictionDecision(EvictionAction.EVICT, current, until=until)
+    return EvictionDecision(EvictionAction.DELETE, current, until=until, waited=by_waiting)
+
+
+class DeadlinesByTaint(Protocol):
+    """Returns one deadline for each NoExecute taint of a pod's node, as if the node had only that taint."""
+
+    def __call__(self, pod: Pod, *, now: float) -> Iterable[Deadline]:
+        """Return one deadline for each taint that the pod does not tolerate forever."""
+        ...

@@ -1,0 +1,618 @@
+"""Computes the deadlines of pods on nodes with NoExecute taints, without side effects.
+
+The toleration time of a pod starts at the taint's ``timeAdded``, with three exceptions:
+
+- ``timeAdded`` is missing, because kubectl and the API server do not set it.
+- ``timeAdded`` is in the future, because the clock of the client that added the taint is ahead.
+- not-ready was replaced with unreachable or vice versa, which sets a new ``timeAdded`` although the outage continues.
+
+In these cases only a process that observed the change knows the right time. It writes the time to an annotation of the
+node (:func:`since_annotation`), from which a restarted process reads it.
+
+:class:`TaintDeadlineTracker` tracks the deadlines of a whole cluster. 150,000 pods have a few dozen distinct lists of
+tolerations, and their nodes have a few distinct taints, so the toleration time is computed once for each pair, and
+arrays combine the pairs with the pods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, Struct
+
+from trimtab.api.plan import rfc3339
+from trimtab.api.taint_manager import FIRST, TaintManagerSpec
+from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.kube.clock import micro_time
+from trimtab.kube.objects import Node, Pod, Taint, Toleration
+from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE, format_taint, tolerates
+
+SINCE_ANNOTATION: Final = "trimtab.dev/taints-since"
+"""The node annotation with the start times of taints whose ``timeAdded`` cannot be used: a JSON list of
+:class:`_RecordedTime`.
+"""
+
+SWAPPED: Final = {NOT_READY: UNREACHABLE, UNREACHABLE: NOT_READY}
+"""Maps each of the two taint keys of an outage to the other one."""
+
+_MAX_ENTRIES: Final = 64
+"""Maximum number of entries in the annotation. No node has that many NoExecute taints, so longer annotations are
+rejected.
+"""
+
+
+class ObservedTaint(Struct, frozen=True, gc=False):
+    """A NoExecute taint of a node, and the time from which it applies, in seconds since the epoch."""
+
+    taint: Taint
+    since: float
+
+    @property
+    def has_own_time(self) -> bool:
+        """Return whether the taint applies from its ``timeAdded``, so that it needs no annotation."""
+        return self.taint.time_added == self.since
+
+
+class NodeTaints(Struct, frozen=True, gc=False):
+    """The NoExecute taints of one node, sorted by key and value. The list may be empty.
+
+    ``uid`` is the UID of the node. The times of a deleted node do not apply to a new node with the same name.
+    """
+
+    uid: str
+    observed: tuple[ObservedTaint, ...]
+
+
+def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync: bool = True) -> NodeTaints:
+    """Update the NoExecute taints of a node from the node object.
+
+    A taint that was observed before with the same value and ``timeAdded`` keeps its time. A new taint applies from its
+    ``timeAdded``, or from now if ``timeAdded`` is missing or in the future. If not-ready has replaced unreachable or
+    vice versa, the earlier time is kept, because the outage continues.
+
+    Args:
+        node: the current object.
+        before: the previous result for this node. If it is ``None``, for example after a restart, the times are read
+            from the node's annotation. Otherwise the annotation is ignored, because it may describe taints that have
+            been removed since.
+        now: the current time in seconds since the epoch.
+        in_sync: whether every change to the node since the previous result was observed. If not, the node may have
+            recovered in the meantime, so the taint that replaces another one applies from its own time. The resulting
+            deadline can be too late but never too early.
+    """
+    if before is not None and before.uid != node.uid:
+        before = None
+    known = _recorded_times(node) if before is None else {_identity(each.taint): each.since for each in before.observed}
+    outage: dict[str, float] = {}
+    if before is not None and in_sync:
+        outage = {each.taint.key: each.since for each in before.observed if each.taint.key in SWAPPED}
+    observed = []
+    for taint in _no_execute(node.taints):
+        since = known.get(_identity(taint))
+        if since is None:
+            added = now if taint.time_added is None else taint.time_added
+            since = min(added, outage.get(SWAPPED.get(taint.key, ""), added))
+        observed.append(ObservedTaint(taint, min(since, now)))
+    return NodeTaints(node.uid, tuple(observed))
+
+
+def since_annotation(taints: NodeTaints) -> str | None:
+    """Return the value of :data:`SINCE_ANNOTATION` for a node; ``None`` if the node needs no annotation."""
+    noted = [
+        _RecordedTime(each.taint.key, micro_time(each.since), each.taint.value, each.taint.time_added)
+        for each in taints.observed
+        if not each.has_own_time
+    ]
+    return msgspec.json.encode(noted).decode() if noted else None
+
+
+class _RecordedTime(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The start time of one taint in the annotation.
+
+    It applies only to the taint with this key, value and ``timeAdded``.
+    """
+
+    key: str
+    since: str
+    value: str = ""
+    time_added: float | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(Annotated[list[_RecordedTime], Meta(max_length=_MAX_ENTRIES)])
+
+
+def _recorded_times(node: Node) -> dict[tuple[str, str, float | None], float]:
+    """Read the times from the annotation.
+
+    If the annotation is invalid, it is ignored, and the taints apply from now.
+    """
+    text = node.annotations.get(SINCE_ANNOTATION)
+    if text is None:
+        return {}
+    try:
+        return {(each.key, each.value, each.time_added): _seconds(each.since) for each in _DECODER.decode(text)}
+    except (msgspec.DecodeError, ValueError, OverflowError, OSError, RecursionError):
+        return {}
+
+
+def _seconds(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"has no time zone: {text!r}")
+    return time.timestamp()
+
+
+def _identity(taint: Taint) -> tuple[str, str, float | None]:
+    """Return the key, value and ``timeAdded`` of a taint, which identify it.
+
+    A new value may match other tolerations, and a new time means that the taint was added again.
+    """
+    return taint.key, taint.value, taint.time_added
+
+
+def _no_execute(taints: Iterable[Taint]) -> list[Taint]:
+    found = [taint for taint in taints if taint.effect == NO_EXECUTE]
+    return sorted(found, key=lambda taint: (taint.key, taint.value)) if len(found) > 1 else found
+
+
+FOREVER: Final = math.inf
+
+
+class TolerationRule(Struct, frozen=True):
+    """Determines how tolerations are matched, and which default tolerations pods get.
+
+    Attributes:
+        first: whether only the first of several matching tolerations is used, as in kube-controller-manager (v1.36
+            ``GetMatchingTolerations``). Otherwise all of them are used regardless of their order, as in the device
+            taint controller of kube-controller-manager.
+        not_ready: default tolerationSeconds for not-ready; ``None`` for no default toleration.
+        unreachable: default tolerationSeconds for unreachable; ``None`` for no default toleration.
+    """
+
+    first: bool = False
+    not_ready: int | None = None
+    unreachable: int | None = None
+
+    @classmethod
+    def of(cls, spec: TaintManagerSpec) -> TolerationRule:
+        """Return the rule for the spec of a TaintManager."""
+        defaults = spec.default_tolerations
+        return cls(
+            first=spec.toleration_matching == FIRST,
+            not_ready=defaults.default_not_ready_toleration_seconds,
+            unreachable=defaults.default_unreachable_toleration_seconds,
+        )
+
+    def complete(self, tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+        """Return the given tolerations of a pod together with the default tolerations that apply to it."""
+        return (*tolerations, *self._defaults(tolerations))
+
+    def _defaults(self, tolerations: tuple[Toleration, ...]) -> Iterator[Toleration]:
+        for key, seconds in ((NOT_READY, self.not_ready), (UNREACHABLE, self.unreachable)):
+            said = any(each.key in ("", key) and each.effect in ("", NO_EXECUTE) for each in tolerations)
+            if seconds is not None and not said:
+                yield Toleration(key=key, operator="Exists", effect=NO_EXECUTE, seconds=seconds)
+
+
+class Tolerance(Struct, frozen=True, gc=False):
+    """The time for which a pod tolerates a taint.
+
+    Attributes:
+        seconds: the time in seconds; 0 if no toleration matches, :data:`FOREVER` if there is no limit.
+        toleration: the toleration that determines the time; ``None`` if none matches.
+    """
+
+    seconds: float
+    toleration: Toleration | None = None
+
+
+NOT_AT_ALL: Final = Tolerance(0.0)
+
+
+def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationRule) -> Tolerance:
+    """Compute the time for which a pod with these tolerations tolerates a taint.
+
+    If no toleration matches, the time is 0. If a matching toleration has no tolerationSeconds, the pod tolerates the
+    taint forever. Otherwise the time is the shortest tolerationSeconds of the matching tolerations. Negative values are
+    treated as 0 (core/v1: "zero and negative values will be treated as 0").
+
+    Args:
+        tolerations: the pod's tolerations and the default ones, see :meth:`TolerationRule.complete`.
+        taint: a taint with effect NoExecute.
+        rule: determines how tolerations are matched.
+    """
+    matching = [each for each in tolerations if tolerates(each, taint)]
+    if not matching:
+        return NOT_AT_ALL
+    chosen = matching[0] if rule.first else min(matching, key=_rank)
+    seconds = FOREVER if chosen.seconds is None else float(max(0, chosen.seconds))
+    return Tolerance(seconds, chosen)
+
+
+def _rank(toleration: Toleration) -> tuple[bool, int, str, str, str, str]:
+    """Return the sort key: tolerations without a limit first, then by seconds.
+
+    The other fields make the choice independent of the order of the tolerations.
+    """
+    limited = toleration.seconds is not None
+    seconds = max(0, toleration.seconds or 0)
+    return limited, seconds, toleration.key, toleration.operator, toleration.value, toleration.effect
+
+
+SCHEDULED: Final = "PodScheduled"
+
+
+class Deadline(Struct, frozen=True, gc=False):
+    """The time at which a pod is due for eviction or deletion because of a NoExecute taint.
+
+    Attributes:
+        key: ``namespace/name`` of the pod.
+        uid: UID of the pod.
+        node: name of the pod's node.
+        due: the time at which the pod is due for eviction or deletion, in seconds since the epoch.
+        since: the time from which the taint applies to this pod, in seconds since the epoch.
+        taint: the taint that determines the deadline.
+        toleration: the toleration that determines the deadline. It is ``None`` if no toleration matches, and the pod is
+            due immediately.
+    """
+
+    key: str
+    uid: str
+    node: str
+    due: float
+    since: float
+    taint: Taint
+    toleration: Toleration | None
+
+
+def deadline(pod: Pod, observed: Sequence[ObservedTaint], rule: TolerationRule, *, now: float) -> Deadline | None:
+    """Compute the deadline of a pod; ``None`` if it tolerates all taints forever or is not subject to taints.
+
+    Each taint has a deadline, which is the end of the pod's toleration time (:func:`tolerance`). That time starts when
+    the taint was added or, if that is later, when the pod was bound to the node. A pod that is bound to a tainted node
+    therefore gets its full toleration time. The pod's deadline is the earliest of these deadlines. The order of taints
+    and tolerations does not matter.
+
+    Args:
+        pod: a pod on the node.
+        observed: the node's NoExecute taints, sorted by key and value.
+        rule: determines how tolerations are matched.
+        now: the current time in seconds since the epoch. It replaces times in the future.
+    """
+    if not subject_to_taints(pod):
+        return None
+    tolerations = rule.complete(pod.spec.tolerations)
+    start = start_on_node(pod, now=now)
+    found: Deadline | None = None
+    for each in observed:
+        how = tolerance(tolerations, each.taint, rule)
+        since = max(min(each.since, now), start)
+        if how.seconds < FOREVER and (found is None or since + how.seconds < found.due):
+            found = Deadline(pod.key, pod.uid, pod.node, since + how.seconds, since, each.taint, how.toleration)
+    return found
+
+
+def subject_to_taints(pod: Pod) -> bool:
+    """Return whether NoExecute taints evict this pod.
+
+    Terminal pods are not evicted: their logs and exit codes may still be needed, and they use no resources. Terminating
+    pods are already being deleted. Mirror pods are not evicted, because the kubelet would recreate them as long as
+    their manifest exists on the node.
+    """
+    return pod.deleted is None and not pod.terminal and MIRROR_ANNOTATION not in pod.annotations
+
+
+def start_on_node(pod: Pod, *, now: float) -> float:
+    """Return when a pod's time on its node began, in seconds since the epoch and at most ``now``.
+
+    This is ``status.startTime``, which the kubelet writes when it accepts the pod. If the kubelet has not written it,
+    the time at which the scheduler bound the pod is used, or else the creation time. If ``status.startTime`` is in the
+    future because the node's clock is ahead, ``now`` is returned, so that the computed deadline can be too late but
+    never too early.
+    """
+    if pod.started is not None and pod.started <= now:
+        return pod.started
+    scheduled = next((each.since for each in pod.conditions if each.type == SCHEDULED and each.status == "True"), None)
+    if scheduled is not None:
+        return min(scheduled, now)
+    if pod.started is not None or pod.created is None:
+        return now
+    return min(pod.created, now)
+
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Item = tuple[str, Pod]
+"""A pod and its key ``namespace/name``, which the cache has already computed."""
+
+SMALL: Final = 32
+"""Maximum number of pods for which a loop is faster than array operations."""
+
+_NO_TAINT: Final = -1
+
+
+def deadlines(
+    pods: Iterable[Item], taints: Mapping[str, NodeTaints], rule: TolerationRule, *, now: float
+) -> dict[str, Deadline]:
+    """Compute the deadlines of pods, by ``namespace/name``. Pods without a deadline are not included.
+
+    Args:
+        pods: pods with their keys, in any order. Unbound pods are ignored.
+        taints: NoExecute taints by node name. Nodes without NoExecute taints may be missing.
+        rule: determines how tolerations are matched.
+        now: the current time in seconds since the epoch.
+    """
+    keys, found = [], []
+    for key, pod in pods:  # two lists instead of 150,000 pairs, which the garbage collector would have to scan
+        if pod.node in taints and subject_to_taints(pod):
+            keys.append(key)
+            found.append(pod)
+    if len(found) <= SMALL:
+        each = (deadline(pod, taints[pod.node].observed, rule, now=now) for pod in found)
+        return {item.key: item for item in each if item is not None}
+    return _DeadlineTable(keys, found, taints, rule, now=now).deadlines()
+
+
+class _DeadlineTable:
+    """The arrays for one computation of deadlines.
+
+    Attributes:
+        place: index of each pod's node in ``nodes``, ``kinds`` and ``since``; int64, shape (pods,).
+        nodes: the taints of each node.
+        kinds: index of the key and value of each taint, -1 for no taint; int64, shape (nodes, maximum number of taints
+            of a node). The index ignores times, because the taints of nodes that fail one after another differ only in
+            their time.
+        since: the time from which each taint applies; float64, same shape as ``kinds``.
+        start: when each pod's time on its node began; float64, shape (pods,).
+        classes: index of each pod's list of tolerations; int64, shape (pods,).
+    """
+
+    def __init__(
+        self, keys: list[str], pods: list[Pod], taints: Mapping[str, NodeTaints], rule: TolerationRule, *, now: float
+    ) -> None:
+        self._keys = keys
+        self._pods = pods
+        self._rule = rule
+        self._kinds: list[Taint] = []
+        self._tolerations_by_index: list[Toleration | None] = []
+        rows: dict[str, int] = {}
+        by_value: dict[tuple[Toleration, ...], int] = {}
+        by_spec: dict[
+            int, int
+        ] = {}  # pods of one template share their spec: comparing identities avoids most of the hashing
+        place, start, classes = [], [], []
+        for pod in pods:
+            spec = pod.spec
+            number = by_spec.get(id(spec))
+            if number is None:
+                number = by_spec[id(spec)] = by_value.setdefault(spec.tolerations, len(by_value))
+            classes.append(number)
+            place.append(rows.setdefault(pod.node, len(rows)))
+            started = pod.started
+            # A call for each of 150,000 pods would take a tenth of the time, and nearly all pods have a start time.
+            start.append(started if started is not None and started <= now else start_on_node(pod, now=now))
+        self.place: Ints = np.array(place, dtype=np.int64)
+        self.start: Floats = np.array(start, dtype=np.float64)
+        self.classes: Ints = np.array(classes, dtype=np.int64)
+        self._tolerations = list(by_value)
+        self.nodes = [taints[name] for name in rows]
+        self.kinds, self.since = self._columns(now)
+
+    def deadlines(self) -> dict[str, Deadline]:
+        """Return the earliest deadline of each pod over all taints of its node."""
+        count = len(self._pods)
+        due: Floats = np.full(count, np.inf)
+        base: Floats = np.zeros(count)
+        which: Ints = np.zeros(count, dtype=np.int64)
+        toleration_index: Ints = np.zeros(count, dtype=np.int64)
+        for column in range(self.kinds.shape[1]):
+            kind = self.kinds[self.place, column]
+            rows = np.flatnonzero(kind != _NO_TAINT)
+            seconds, by = self._tolerances(self.classes[rows], kind[rows])
+            since = np.maximum(self.since[self.place[rows], column], self.start[rows])
+            ends = since + seconds
+            sooner = ends < due[rows]
+            rows = rows[sooner]
+            due[rows], base[rows] = ends[sooner], since[sooner]
+            which[rows], toleration_index[rows] = column, by[sooner]
+        return self._values(due, base, which, toleration_index)
+
+    def _values(self, due: Floats, base: Floats, which: Ints, toleration_index: Ints) -> dict[str, Deadline]:
+        rows = np.flatnonzero(np.isfinite(due))
+        columns = (rows, self.place[rows], due[rows], base[rows], which[rows], toleration_index[rows])
+        found = {}
+        for row, place, end, since, column, by in zip(*(each.tolist() for each in columns), strict=True):
+            key, pod, taint = self._keys[row], self._pods[row], self.nodes[place].observed[column].taint
+            found[key] = Deadline(key, pod.uid, pod.node, end, since, taint, self._tolerations_by_index[by])
+        return found
+
+    def _columns(self, now: float) -> tuple[Ints, Floats]:
+        width = max((len(node.observed) for node in self.nodes), default=0)
+        kinds: Ints = np.full((len(self.nodes), width), _NO_TAINT, dtype=np.int64)
+        since: Floats = np.zeros((len(self.nodes), width))
+        known: dict[tuple[str, str], int] = {}
+        for row, node in enumerate(self.nodes):
+            for column, each in enumerate(node.observed):
+                taint = each.taint
+                kind = known.setdefault((taint.key, taint.value), len(known))
+                if kind == len(self._kinds):
+                    self._kinds.append(taint)
+                kinds[row, column] = kind
+                since[row, column] = min(each.since, now)
+        return kinds, since
+
+    def _tolerances(self, classes: Ints, kinds: Ints) -> tuple[Floats, Ints]:
+        """Return for each row the toleration time in seconds and the index of the toleration that determines it."""
+        pairs, back = np.unique(classes * len(self._kinds) + kinds, return_inverse=True)
+        seconds: Floats = np.zeros(len(pairs))
+        first = len(self._tolerations_by_index)
+        for place, pair in enumerate(pairs.tolist()):
+            class_, kind = divmod(pair, len(self._kinds))
+            how = tolerance(self._rule.complete(self._tolerations[class_]), self._kinds[kind], self._rule)
+            seconds[place] = how.seconds
+            self._tolerations_by_index.append(how.toleration)
+        return seconds[back], first + back.astype(np.int64)
+
+
+_KEY: Final = attrgetter("key")
+
+
+class DeadlineChange(Struct, frozen=True, gc=False):
+    """The deadline of a pod before and after a change. ``None`` means that the pod has no deadline."""
+
+    key: str
+    before: Deadline | None
+    after: Deadline | None
+
+
+class TaintDeadlineTracker:
+    """Tracks the deadline of every pod as the cluster changes.
+
+    The deadlines depend only on the latest state and not on the sequence of changes. The times of taints without a
+    usable ``timeAdded`` are an exception (see :mod:`.rule`). Nodes and pods may be observed in any order: a pod has no
+    deadline until its node is known.
+
+    Args:
+        pods_on: returns the current pods on a node with their keys, in any order; for example
+            :meth:`~trimtab.cluster.snapshot.Snapshot.items_on`.
+        rule: determines how tolerations are matched.
+
+    Attributes:
+        rule: the current rule. :meth:`set_rule` changes it.
+        deadlines: the deadlines by the pod's ``namespace/name``.
+        taints: the NoExecute taints by node name. Nodes without NoExecute taints are not included.
+    """
+
+    def __init__(self, pods_on: Callable[[str], Iterable[Item]], rule: TolerationRule) -> None:
+        self.rule = rule
+        self.deadlines: dict[str, Deadline] = {}
+        self.taints: dict[str, NodeTaints] = {}
+        self._pods_on = pods_on
+        self._seen: dict[str, NodeTaints] = {}
+
+    def node_changed(
+        self, old: Node | None, new: Node | None, *, now: float, in_sync: bool = True
+    ) -> list[DeadlineChange]:
+        """Process an added, changed or removed node, and return the changed deadlines of its pods, sorted by pod.
+
+        The pods of a removed node have no deadline.
+
+        Args:
+            old: the node before the change; ``None`` if the node was added.
+            new: the node after the change; ``None`` if the node was removed.
+            now: the current time in seconds since the epoch.
+            in_sync: whether every change in between was observed; ``False`` during a relist of nodes.
+        """
+        node = new or old
+        if node is None:
+            return []
+        before = self.taints.get(node.name)
+        after = self._observe_node(node.name, new, now=now, in_sync=in_sync)
+        if after == before:
+            return []
+        pods = list(self._pods_on(node.name))
+        return self._update((key for key, _ in pods), deadlines(pods, self.taints, self.rule, now=now))
+
+    def pod_changed(self, old: Pod | None, new: Pod | None, *, now: float) -> list[DeadlineChange]:
+        """Process an added, changed or removed pod, and return the change of its deadline, if any."""
+        pod = new or old
+        if pod is None or (pod.node not in self.taints and pod.key not in self.deadlines):
+            return []
+        key = pod.key
+        found = deadlines(((key, new),), self.taints, self.rule, now=now) if new is not None else {}
+        return self._update((key,), found)
+
+    def resync(self, nodes: Iterable[Node], pods: Iterable[Item], *, now: float) -> list[DeadlineChange]:
+        """Rebuild the deadlines from the whole cluster, for example after a relist, and return those that changed."""
+        seen = self._seen
+        self._seen = {node.name: observe_taints(node, seen.get(node.name), now=now, in_sync=False) for node in nodes}
+        self.taints = {name: taints for name, taints in self._seen.items() if taints.observed}
+        found = deadlines(pods, self.taints, self.rule, now=now)
+        return self._update({**self.deadlines, **found}, found)
+
+    def set_rule(self, rule: TolerationRule, *, now: float) -> list[DeadlineChange]:
+        """Apply a new rule for matching tolerations, and return the changed deadlines."""
+        if rule == self.rule:
+            return []
+        self.rule = rule
+        pods = [item for node in self.taints for item in self._pods_on(node)]
+        return self._update((key for key, _ in pods), deadlines(pods, self.taints, rule, now=now))
+
+    def deadlines_of(self, pod: Pod, *, now: float) -> tuple[Deadline, ...]:
+        """Return one deadline for each taint of the pod's node, as if the node had only that taint."""
+        taints = self.taints.get(pod.node)
+        observed = () if taints is None else taints.observed
+        each = (deadline(pod, (taint,), self.rule, now=now) for taint in observed)
+        return tuple(found for found in each if found is not None)
+
+    def _observe_node(self, name: str, node: Node | None, *, now: float, in_sync: bool) -> NodeTaints | None:
+        """Update or remove the taints of a node, and return them; ``None`` if it has none."""
+        if node is None:
+            self._seen.pop(name, None)
+            self.taints.pop(name, None)
+            return None
+        seen = self._seen[name] = observe_taints(node, self._seen.get(name), now=now, in_sync=in_sync)
+        if seen.observed:
+            self.taints[name] = seen
+            return seen
+        self.taints.pop(name, None)
+        return None
+
+    def _update(self, keys: Iterable[str], found: Mapping[str, Deadline]) -> list[DeadlineChange]:
+        changes = []
+        for key in keys:
+            before, after = self.deadlines.get(key), found.get(key)
+            if before == after:
+                continue
+            if after is None:
+                del self.deadlines[key]
+            else:
+                self.deadlines[key] = after
+            changes.append(DeadlineChange(key, before, after))
+        return sorted(changes, key=_KEY)
+
+
+def describe_toleration(toleration: Toleration | None) -> str:
+    """Format a toleration as ``key=value:NoExecute for 300s``; return ``""`` for ``None``.
+
+    ``*`` stands for every key or every effect. A toleration with operator Exists has no ``=value``, and one with
+    operator Equal and no value is formatted as ``key=``.
+    """
+    if toleration is None:
+        return ""
+    operator = toleration.operator or "Equal"
+    value = "" if operator == "Exists" else f"={toleration.value}"
+    compared = f" ({operator})" if operator not in ("Exists", "Equal") else ""
+    duration = "forever" if toleration.seconds is None else f"for {max(0, toleration.seconds)}s"
+    return f"{toleration.key or '*'}{value}:{toleration.effect or '*'}{compared} {duration}"
+
+
+def describe_deadline(deadline: Deadline, *, assumed: bool = False) -> str:
+    """Describe the taint of a deadline, the time from which it applies to the pod, and the toleration.
+
+    Args:
+        deadline: the deadline.
+        assumed: whether the time is unknown, because the taint has no ``timeAdded``.
+    """
+    taint = f"taint {format_taint(deadline.taint)} since {rfc3339(deadline.since)}"
+    if assumed:
+        taint = f"taint {format_taint(deadline.taint)}, which has no timeAdded, counted from {rfc3339(deadline.since)}"
+    toleration = deadline.toleration
+    if toleration is None:
+        return f"{taint}, not tolerated"
+    lasting = f"{taint}, tolerated for {max(0, toleration.seconds or 0)}s"
+    key, _, _ = describe_toleration(toleration).partition(" ")
+    return lasting if key == format_taint(deadline.taint) else f"{lasting} (toleration {key})"
+
+
+def describe_tolerated_taints(taints: tuple[Taint, ...]) -> str:
+    """Describe why a pod is not evicted from a node with these taints."""
+    named = ", ".join(format_taint(taint) for taint in taints if taint.effect == NO_EXECUTE)
+    return f"tolerates {named} forever"

@@ -1,0 +1,531 @@
+"""The queue of due pods. Each pod is evicted or deleted, and retried until it no longer exists or is no longer due.
+
+The queue is in memory only. In a restarted process, the timers of overdue pods fire immediately and fill the queue
+again. A waiting pod is an entry in the queue and not a task; a fixed number of workers send the requests.
+
+A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
+
+1. Decide from the pod's current deadlines whether it is deleted, evicted, or no longer due.
+2. Before a deletion, write the condition DisruptionTarget, so that Jobs do not count the deletion as a failure.
+3. Ask the evictor for a permit. Without one, the pod backs off.
+4. Send the eviction or deletion, and wait until the watch shows that the pod is gone, or retry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from trimtab.api import reasons
+from trimtab.api.taint_manager import OBSERVE, RefusedPod, StuckNode, TaintManagerSpec
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
+from trimtab.disruption.evictor import Evictor, Permit
+from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester, Way
+from trimtab.disruption.evictor.retries import RETRIES_PER_SECOND
+from trimtab.kube.api import Api
+from trimtab.kube.objects import Pod
+from trimtab.tainting.deadlines import Deadline, describe_deadline
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.due_pods import (
+    DeadlinesByTaint,
+    DuePod,
+    DuePodAttempt,
+    DuePodOutcome,
+    DuePodResult,
+    EvictionAction,
+    EvictionDecision,
+    QueueState,
+    attempt_of,
+    decide,
+    deleted_after_maximum_wait,
+    mark_before_deletion,
+    marked,
+    maximum_waits,
+    not_due,
+)
+from trimtab.tainting.due_queue import DueQueue
+from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
+from trimtab.tainting.lifecycle.zones import zone_of
+from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
+
+logger = logging.getLogger(__name__)
+
+WORKERS: Final = 48
+"""Number of pods that are evicted concurrently. All controllers share the connections to the API server."""
+
+REQUESTER: Final = Requester(TAINTING, "cluster")
+
+MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
+"""The message of the condition DisruptionTarget, as in kube-controller-manager."""
+
+TIMEOUT: Final = 30.0
+"""Timeout of one request in seconds. It is the maximum timeout of an admission webhook."""
+
+CONFIRM_TIMEOUT: Final = 30.0
+"""Seconds within which the watch must show the deletion of a pod after the API server granted it or answered 404.
+
+After that the pod is evaluated again, because a proxy in front of a starting API server may answer every request with
+404.
+"""
+
+ADMISSION_RETRY: Final = 0.25
+"""Seconds after which a pod is evaluated again if the evictor did not admit it."""
+
+MAX_WAIT: Final = 60.0
+"""Maximum seconds until a pod is evaluated again if it is no longer due because a clock was set back."""
+
+
+class EvictionQueue:
+    """Evicts and deletes due pods.
+
+    Args:
+        services: the dependencies of the taint manager.
+        spec: the spec of the TaintManager.
+        deadline_of: returns the deadline of a pod by its ``namespace/name``; ``None`` if it has none.
+        deadlines_of: returns one deadline for each taint of the pod's node, as if the node had only that taint
+            (:meth:`~trimtab.tainting.deadlines.TaintDeadlineTracker.deadlines_of`). A pod that waits for a retry or for
+            a rate limit is deleted once any of these deadlines requires that.
+        workers: number of pods that are evicted concurrently.
+
+    Attributes:
+        deleted: number of pods that were deleted since the queue was created.
+        evicted: number of pods that were evicted since the queue was created.
+    """
+
+    def __init__(
+        self,
+        services: TaintingDependencies,
+        spec: TaintManagerSpec,
+        *,
+        deadline_of: Callable[[str], Deadline | None],
+        deadlines_of: DeadlinesByTaint,
+        workers: int = WORKERS,
+    ) -> None:
+        self.deleted = 0
+        self.evicted = 0
+        self._services = services
+        self._clock = services.clock
+        self._spec = spec
+        self._maximum_waits = maximum_waits(spec)
+        self._deadline_of = deadline_of
+        self._deadlines_of = deadlines_of
+        self._pods: dict[str, DuePod] = {}
+        self._granted = 0  # pods whose eviction or deletion was granted, and that still exist
+        self._retried: dict[str, float] = {}
+        self._stopping = False
+        self._stuck = StuckNodeFinder(services)
+        self._queue = DueQueue(
+            self._process,
+            rates=spec.user_taint_rates,
+            zone_of=self._zone_of,
+            unlimited_from=self._unlimited_from,
+            pods=self._pods,
+            workers=min(workers, services.evictor.limits.max_concurrent or workers),
+            clock=services.clock,
+            stale=lambda: services.stale() is not None,
+            metrics=services.queue_metrics.queue("due-pods"),
+        )
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of due pods whose eviction or deletion the API server has not granted yet."""
+        return len(self._pods) - self._granted
+
+    @property
+    def held(self) -> int:
+        """Return the number of due pods that userTaintRates delays."""
+        return self._queue.held
+
+    @property
+    def refused(self) -> tuple[RefusedPod, ...]:
+        """Return the due pods whose eviction or deletion was refused, the longest overdue first."""
+        return refused_pods(self._pods.values())
+
+    @property
+    def stuck(self) -> tuple[StuckNode, ...]:
+        """Return the unreachable nodes with pods that still exist after their grace period, sorted by name.
+
+        The list is updated every ten seconds.
+        """
+        return self._stuck.nodes()
+
+    # --- inputs -------------------------------------------------------------------------------------------------------
+
+    def due(self, deadline: Deadline) -> None:
+        """Queue a due pod. In Observe mode this has no effect.
+
+        The pod is evaluated before each request, so it is harmless to queue it twice or too early.
+        """
+        if self._spec.mode == OBSERVE or self._stopping:
+            return
+        pod = self._pods.get(deadline.key)
+        if pod is not None:
+            if pod.deadline.uid == deadline.uid:
+                self._requeue(pod, deadline)
+                return
+            self._forget(pod)
+        pod = self._pods[deadline.key] = DuePod(deadline)
+        self._queue.add(pod)
+
+    def changed(self, key: str) -> None:
+        """Evaluate a queued pod again after its deadline has changed. No-op for pods that are not queued.
+
+        The caches must already reflect the change.
+        """
+        pod = self._pods.get(key)
+        if pod is None or pod.queue_state is QueueState.PROCESSING:  # the worker evaluates the pod anyway
+            return
+        verdict = self._decide(pod)
+        if verdict.action is EvictionAction.NOTHING or verdict.action is EvictionAction.WAIT:
+            self._postpone_or_finish(pod, verdict)
+        else:
+            self._requeue(pod, verdict.deadline)
+
+    def node_changed(self, name: str) -> None:
+        """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier.
+
+        The caches and the deadline tracker must already reflect the change.
+        """
+        for key, _ in self._services.lister.items_on(name):
+            pod = self._pods.get(key)
+            if pod is None:
+                continue
+            if pod.queue_state is QueueState.RATE_LIMITED:
+                self._queue.update_unlimited_from(pod)
+            elif pod.queue_state is QueueState.BACKING_OFF and pod.evicting:
+                verdict = self._decide(pod)
+                if verdict.action is EvictionAction.EVICT:
+                    end = self._clock.monotonic() + (verdict.until - self._clock.now())
+                    self._queue.requeue_at(pod, min(pod.retry_at, end))
+                elif verdict.action is EvictionAction.DELETE:
+                    self._process_now(pod)
+
+    def configure(self, spec: TaintManagerSpec) -> None:
+        """Apply a new spec of the TaintManager.
+
+        Mode Observe drops all queued pods. When the mode changes back, the caller must queue the due pods again.
+        """
+        before, self._maximum_waits, self._spec = self._maximum_waits, maximum_waits(spec), spec
+        self._queue.set_rates(spec.user_taint_rates)
+        for pod in tuple(self._pods.values()):
+            if spec.mode == OBSERVE:
+                self._finish(pod, not_due("the mode was changed to Observe"))
+            elif pod.queue_state is QueueState.BACKING_OFF and self._maximum_waits != before:
+                self._queue.add(pod)
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Process the queue until cancelled. After a cancellation, the next process queues the overdue pods again."""
+        await self._queue.run()
+
+    async def run_timers(self) -> None:
+        """Lift rate limits when the taints of failed nodes make pods due, until cancelled."""
+        await self._queue.run_timers()
+
+    async def stop(self, seconds: float = 10.0) -> None:
+        """Start no further attempt, and wait up to ``seconds`` for in-flight requests.
+
+        After that, :meth:`run` can be cancelled.
+        """
+        self._stopping = True
+        if not await self._queue.drain(seconds):
+            logger.warning(
+                "Stopped the taint manager's eviction queue while %d eviction requests were in flight",
+                self._queue.processing,
+            )
+
+    async def _process(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        pod.queue_state = QueueState.PROCESSING
+        try:
+            await self._attempt(pod)
+        except Exception as error:  # a bug must not end the retries of the pod
+            logger.exception("Failed to evict pod %s: unexpected error", key)
+            words = f"{type(error).__name__}: {error}"
+            self._handle(pod, DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, words, uncertain=True))
+
+    # --- an attempt ---------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, pod: DuePod) -> None:
+        # 1. Decide what to do. The pod may have changed since it was queued, and after each request.
+        verdict = self._evaluate(pod)
+        # 2. Mark the pod before a deletion.
+        if verdict is not None and verdict.action is EvictionAction.DELETE and not self._marked(pod):
+            answer = await mark(self._services.evictor, verdict.deadline, self._services.api)
+            if answer is None:
+                pod.marked = self._clock.monotonic()
+            elif mark_before_deletion(pod, answer):
+                # Whether or not the condition was written, the pod is not evicted.
+                self._handle(pod, replace(answer, uncertain=False))
+                return
+            verdict = self._evaluate(pod)
+        # 3. Ask the evictor.
+        permit = None if verdict is None else self._admitted(pod, verdict)
+        if verdict is None or permit is None:
+            return
+        # 4. Send the request.
+        evicts = verdict.action is EvictionAction.EVICT
+        pod.eviction_requested |= evicts
+        answer = await send(self._services.evictor, permit, self._services.api)
+        if verdict.waited and answer.result is DuePodResult.DELETED:
+            answer = deleted_after_maximum_wait(answer, seconds=self._clock.now() - verdict.deadline.due)
+        self._handle(pod, answer, until=verdict.until if evicts else None)
+
+    def _evaluate(self, pod: DuePod) -> EvictionDecision | None:
+        """Decide which request to send for a pod; return ``None`` if no request is necessary now."""
+        if self._stopping or self._pods.get(pod.deadline.key) is not pod:
+            return None
+        if self._services.stale() is not None:
+            self._queue.add(pod)  # the queue is paused while the caches are stale
+            return None
+        verdict = self._decide(pod)
+        if verdict.action is EvictionAction.NOTHING or verdict.action is EvictionAction.WAIT:
+            self._postpone_or_finish(pod, verdict)
+            return None
+        if verdict.waited and not pod.eviction_requested:
+            # No eviction was tried: the process was down, or a rate limit delayed it.
+            verdict = replace(verdict, action=EvictionAction.EVICT, waited=False)
+        pod.deadline = verdict.deadline
+        if pod.granted:  # the request was granted, but the pod still exists
+            pod.granted = False
+            self._granted -= 1
+        return verdict
+
+    def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
+        """Return the evictor's permit. If a limit or budget refuses it, requeue the pod and return ``None``."""
+        pod = self._services.lister.pod(entry.deadline.key)
+        if pod is None:
+            return None
+        evicts, now = verdict.action is EvictionAction.EVICT, self._clock.now()
+        request = request_of(
+            verdict.deadline,
+            how="Evict" if evicts else "Delete",
+            overdue=evicts and verdict.until <= now,
+            owner=owner_key(pod),
+        )
+        found = self._services.evictor.admit(request, pod)
+        if isinstance(found, Permit):
+            return found
+        entry.queue_state = QueueState.BACKING_OFF
+        wait = max(ADMISSION_RETRY, (self._queue.later - self._granted) / RETRIES_PER_SECOND)
+        left = verdict.until - now if evicts else 0.0
+        self._queue.requeue_at(entry, self._clock.monotonic() + (min(wait, left) if left > 0.0 else wait))
+        return None
+
+    def _postpone_or_finish(self, pod: DuePod, verdict: EvictionDecision) -> None:
+        """Finish a pod that no longer exists or has another deadline.
+
+        Requeue it if it is not due yet because a clock was set back.
+        """
+        left = verdict.until - self._clock.now()
+        if verdict.why is not None:
+            self._finish(pod, verdict.why)
+        elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
+            self._queue.remove(pod)
+            self._queue.return_tokens(pod)
+            pod.queue_state = QueueState.BACKING_OFF
+            self._queue.requeue_at(pod, self._clock.monotonic() + min(left, MAX_WAIT))
+        else:
+            self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
+
+    def _requeue(self, pod: DuePod, deadline: Deadline) -> None:
+        """Apply a new deadline to a queued pod.
+
+        If the new deadline is caused by a taint with a different key, process the pod immediately.
+        """
+        other, pod.deadline = pod.deadline.taint.key != deadline.taint.key, deadline
+        if other and pod.queue_state in (QueueState.BACKING_OFF, QueueState.RATE_LIMITED):
+            self._process_now(pod)
+
+    def _process_now(self, pod: DuePod) -> None:
+        self._queue.remove(pod)
+        self._queue.add(pod)
+
+    # --- its outcome --------------------------------------------------------------------------------------------------
+
+    def _handle(self, pod: DuePod, answer: DuePodAttempt, *, until: float | None = None) -> None:
+        """Finish or requeue a pod after an attempt.
+
+        Args:
+            pod: the pod.
+            answer: the result of the attempt.
+            until: the time after which the pod is deleted instead of evicted, in seconds since the epoch; ``None`` if
+                the attempt was a deletion.
+        """
+        pod.attempts += 1
+        if answer.retry:
+            self._retry(pod, answer, until)
+            return
+        ours = self._pods.get(pod.deadline.key) is pod
+        if answer.result is DuePodResult.GONE:
+            self._finish(pod, answer)
+        else:
+            self._report(pod, answer)
+            self._retry_refused(pod)
+        if ours:
+            self._wait_for_watch(pod)
+
+    def _wait_for_watch(self, pod: DuePod) -> None:
+        """Schedule a retry in case the watch does not show the deletion of the pod."""
+        self._forget(pod)
+        current = self._deadline_of(pod.deadline.key)
+        if current is None or current.uid != pod.deadline.uid:  # the watch delivered the deletion before the response
+            return
+        self._pods[pod.deadline.key] = pod
+        pod.queue_state, pod.granted, pod.lost_response = QueueState.AWAITING_WATCH, True, None
+        self._granted += 1
+        self._queue.requeue_at(pod, self._clock.monotonic() + CONFIRM_TIMEOUT)
+
+    def _retry(self, pod: DuePod, answer: DuePodAttempt, until: float | None) -> None:
+        if answer.uncertain:
+            pod.lost_response = DuePodResult.DELETED if until is None else DuePodResult.EVICTED
+        else:
+            self._queue.return_tokens(pod)
+        pod.last, pod.evicting = answer, until is not None
+        self._report(pod, answer)
+        if self._pods.get(pod.deadline.key) is not pod:
+            return
+        wait = self._services.evictor.retry_delay(
+            pod.deadline.uid,
+            REQUESTER,
+            by_budget=answer.refuser == BUDGET_REFUSER,
+            retry_after=answer.retry_after,
+        )
+        if pod.evicting:  # at most until the pod is deleted instead, according to its current deadlines
+            verdict = self._decide(pod)
+            left = verdict.until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
+            wait = max(0.0, min(wait, left))
+        pod.queue_state = QueueState.BACKING_OFF
+        self._queue.requeue_at(pod, self._clock.monotonic() + wait)
+
+    def _retry_refused(self, pod: DuePod) -> None:
+        """Retry the pods with the same refuser after one of them was admitted. This happens at most once a second."""
+        last, now = pod.last, self._clock.monotonic()
+        if last is None or last.refuser == BUDGET_REFUSER or now - self._retried.get(last.refuser, now - 1.0) < 1.0:
+            return
+        self._retried[last.refuser] = now
+        for each in tuple(self._pods.values()):
+            backing_off = each.queue_state is QueueState.BACKING_OFF
+            if backing_off and each.last is not None and each.last.refuser == last.refuser:
+                self._process_now(each)
+
+    def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
+        """Remove a pod and report its outcome.
+
+        A pod that no longer exists after a lost response is counted as evicted by trimtab.
+        """
+        self._forget(pod)
+        if pod.granted:
+            return
+        if pod.lost_response is not None and why.result is DuePodResult.GONE:
+            words = "the response was lost, and the pod no longer exists"
+            why = DuePodAttempt(pod.lost_response, reasons.NO_EXECUTE_TAINT, words)
+        else:
+            self._queue.return_tokens(pod)
+        self._report(pod, why)
+
+    def _forget(self, pod: DuePod) -> None:
+        """Remove a pod from the queue, unless the entry already belongs to a new pod with the same name."""
+        if self._pods.get(pod.deadline.key) is pod:
+            self._queue.remove(pod)
+            del self._pods[pod.deadline.key]
+            self._granted -= pod.granted
+            self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
+
+    def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
+        """Count and report the result of an attempt."""
+        self.deleted += answer.result is DuePodResult.DELETED
+        self.evicted += answer.result is DuePodResult.EVICTED
+        self._services.reporter.due_pod_outcome(
+            DuePodOutcome(
+                deadline=pod.deadline,
+                result=answer.result,
+                reason=answer.reason,
+                message=answer.message,
+                attempts=pod.attempts,
+                at=self._clock.now(),
+                held=pod.held,
+                refuser=answer.refuser,
+            )
+        )
+
+    # --- the caches ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, pod: DuePod) -> EvictionDecision:
+        key = pod.deadline.key
+        return decide(
+            pod.deadline,
+            self._deadline_of(key),
+            self._services.lister.pod(key),
+            maximum_waits=self._maximum_waits,
+            now=self._clock.now(),
+            each=self._deadlines_by_taint,
+        )
+
+    def _marked(self, pod: DuePod) -> bool:
+        return marked(pod, self._services.lister.pod(pod.deadline.key), now=self._clock.monotonic())
+
+    def _zone_of(self, name: str) -> str:
+        """Return the zone of a node; ``""`` if the node does not exist."""
+        node = self._services.lister.node(name)
+        return "" if node is None else zone_of(node.labels)
+
+    def _unlimited_from(self, entry: DuePod) -> float | None:
+        """Return the time from which a pod is exempt from rate limits because its node has failed.
+
+        The time is in seconds since the epoch; ``None`` if the pod has no deadline because of a failed node.
+        """
+        pod = self._services.lister.pod(entry.deadline.key)
+        if pod is None or pod.uid != entry.deadline.uid:
+            return None
+        dues = [each.due for each in self._deadlines_by_taint(pod) if each.taint.key in NO_EXECUTE_KEYS]
+        return min(dues, default=None)
+
+    def _deadlines_by_taint(self, pod: Pod) -> Iterable[Deadline]:
+        return self._deadlines_of(pod, now=self._clock.now())
+
+
+def request_of(
+    deadline: Deadline, *, how: Way = "Delete", overdue: bool = False, owner: OwnerKey | None = None
+) -> EvictionRequest:
+    """Build the request to delete or evict a pod with the pod's own grace period."""
+    namespace, _, name = deadline.key.partition("/")
+    return EvictionRequest(
+        namespace=namespace,
+        pod=name,
+        uid=deadline.uid,
+        node=deadline.node,
+        how=how,
+        reason=reasons.NO_EXECUTE_TAINT,
+        message=describe_deadline(deadline),
+        requester=REQUESTER,
+        owner=owner,
+        deadline=deadline.due,
+        overdue=overdue,
+    )
+
+
+async def mark(evictor: Evictor, deadline: Deadline, api: Api) -> DuePodAttempt | None:
+    """Write the condition DisruptionTarget on a pod, so that Jobs and owners do not count its deletion as a failure.
+
+    Returns:
+        ``None`` if the condition was written, otherwise the failed attempt.
+    """
+    outcome = await evictor.mark_disruption_target(
+        request_of(deadline), api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
+    )
+    return None if outcome is None else attempt_of(outcome, done=DuePodResult.DELETED)
+
+
+async def send(evictor: Evictor, permit: Permit, api: Api) -> DuePodAttempt:
+    """Delete or evict the admitted pod with one request, which has the pod's UID as a precondition."""
+    outcome = await evictor.send(permit, api, timeout=TIMEOUT)
+    return attempt_of(outcome, done=DuePodResult.DELETED if permit.request.how == "Delete" else DuePodResult.EVICTED)

@@ -20,7 +20,6 @@ MECHANISMS = {
         "controller/work_queue.py:WorkQueue": "the mechanism",
         "controller/work_queue.py:_FairQueue": "a part of it",
         "controller/work_queue.py:_RateLimitedQueue": "a part of it",
-        "cluster/shared_snapshot.py:_FairQueue": "planners and rechecks that wait for the snapshot: futures, no keys",
         "descheduling/planning/destinations.py:_Queue": "a planner's order of candidate nodes: no time, no tasks",
         "descheduling/planning/victim_order.py:VictimQueue": "a planner's order of candidate pods: no time, no tasks",
         "disruption/executor/owner_queue.py:OwnerQueue": "the evictions of one owner, in the order of a plan",

@@ -176,7 +176,7 @@ class _PriorityLock:
     def __init__(self) -> None:
         self.active = False
         self._planners: deque[asyncio.Future[None]] = deque()
-        self._short = _FairQueue()
+        self._short = _WaitersByNamespace()
         self._before_planner: int | None = None
         """Number of short borrowers to serve before the next planner, or ``None`` until the current borrower releases
         the lock."""
@@ -213,7 +213,7 @@ class _PriorityLock:
             self.active = False
 
 
-class _FairQueue:
+class _WaitersByNamespace:
     """Futures of waiting borrowers, with a queue for each namespace. The namespaces are served round-robin."""
 
     def __init__(self) -> None:

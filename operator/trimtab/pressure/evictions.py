@@ -49,9 +49,6 @@ CONCURRENCY: Final = 32
 TIMEOUT: Final = 30.0
 """Timeout of one request in seconds. It is the maximum timeout of an admission webhook."""
 
-ADMISSION_RETRY: Final = 0.25
-"""Seconds after which an eviction that the evictor did not admit is submitted again."""
-
 ADMISSION_TIMEOUT: Final = 30.0
 """Seconds after which an eviction that the evictor does not admit is left to the next plan."""
 
@@ -329,11 +326,11 @@ class NodeEvictions:
                 if not self._needed(running, planned):
                     return None
                 request = self._request_for(running.job, planned, due=due, overdue=waited > OVERDUE)
-                permit = self._evictor.admit(request, planned.pod)
-                if isinstance(permit, Permit):
+                found = self._evictor.admit(request, planned.pod)
+                if isinstance(found, Permit):
                     running.sent = True
-                    return await self._send(running, permit, planned)
-            await self._clock.sleep(ADMISSION_RETRY)
+                    return await self._send(running, found, planned)
+            await self._clock.sleep(found.retry_after)
         return None
 
     async def _send(self, running: _Running, permit: Permit, planned: PlannedEviction) -> EvictionResponse | None:

@@ -40,7 +40,7 @@ from trimtab.api.reasons import PREEMPTED, PREEMPTION_BY_SCHEDULER
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.loop import BackgroundTasks
-from trimtab.disruption.evictor import Evictor, Permit
+from trimtab.disruption.evictor import Evictor, PendingEviction
 from trimtab.disruption.evictor.requests import (
     SCHEDULING,
     EvictionRequest,
@@ -69,9 +69,6 @@ TIMEOUT: Final = 30.0
 
 TRIES: Final = 4
 """Maximum attempts of a request after transient failures. After the last one, the preemptor is scheduled again."""
-
-ADMISSION_RETRY: Final = 0.1
-"""Seconds after which a removal that the evictor did not admit is submitted again."""
 
 OVERDUE: Final = 5.0
 """Seconds for which an eviction waits for outstanding disruptions of its budget. After that, the API server decides."""
@@ -240,8 +237,8 @@ class PreemptionExecutor:
                     self._report(running, current)
                     return True
                 answer = await self._request(running, current)
-            if answer is None:
-                await self._clock.sleep(ADMISSION_RETRY)
+            if isinstance(answer, PendingEviction):
+                await self._clock.sleep(answer.retry_after)
                 continue
             if answer.granted or answer.code in (ResponseCode.GONE, ResponseCode.BACKGROUND):
                 return True
@@ -265,8 +262,8 @@ class PreemptionExecutor:
             )  # fmt: skip
             return False
 
-    async def _request(self, running: _Running, victim: Pod) -> EvictionResponse | None:
-        """Send the request that removes a victim; return ``None`` if the evictor does not admit it yet."""
+    async def _request(self, running: _Running, victim: Pod) -> EvictionResponse | PendingEviction:
+        """Send the request that removes a victim, if the evictor admits it."""
         request = self._request_for(running, victim)
         if request.how == "Delete":
             failed = await self._mark(running, request)
@@ -275,8 +272,8 @@ class PreemptionExecutor:
             if not self._needed(running):
                 return EvictionResponse(ResponseCode.NOT_SENT, "the preemption was stopped")
         permit = self._evictor.admit(request, victim)
-        if not isinstance(permit, Permit):
-            return None
+        if isinstance(permit, PendingEviction):
+            return permit
         answer = await self._evictor.send(permit, self._api, timeout=TIMEOUT)
         if answer.granted:
             running.granted.append(victim)

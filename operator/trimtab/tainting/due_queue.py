@@ -157,11 +157,6 @@ class DueQueue:
         return self._queue.statistics().rate_limited
 
     @property
-    def later(self) -> int:
-        """Return the number of pods that are backing off."""
-        return self._queue.statistics().delayed
-
-    @property
     def processing(self) -> int:
         """Return the number of pods that workers are processing."""
         return self._queue.statistics().processing

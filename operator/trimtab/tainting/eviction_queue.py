@@ -24,7 +24,6 @@ from trimtab.api.taint_manager import OBSERVE, RefusedPod, StuckNode, TaintManag
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.evictor import Evictor, Permit
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester, Way
-from trimtab.disruption.evictor.retries import RETRIES_PER_SECOND
 from trimtab.kube.api import Api
 from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines import Deadline, describe_deadline
@@ -70,9 +69,6 @@ CONFIRM_TIMEOUT: Final = 30.0
 After that the pod is evaluated again, because a proxy in front of a starting API server may answer every request with
 404.
 """
-
-ADMISSION_RETRY: Final = 0.25
-"""Seconds after which a pod is evaluated again if the evictor did not admit it."""
 
 MAX_WAIT: Final = 60.0
 """Maximum seconds until a pod is evaluated again if it is no longer due because a clock was set back."""
@@ -315,9 +311,9 @@ class EvictionQueue:
         if isinstance(found, Permit):
             return found
         entry.queue_state = QueueState.BACKING_OFF
-        wait = max(ADMISSION_RETRY, (self._queue.later - self._granted) / RETRIES_PER_SECOND)
         left = verdict.until - now if evicts else 0.0
-        self._queue.requeue_at(entry, self._clock.monotonic() + (min(wait, left) if left > 0.0 else wait))
+        wait = min(found.retry_after, left) if left > 0.0 else found.retry_after
+        self._queue.requeue_at(entry, self._clock.monotonic() + wait)
         return None
 
     def _postpone_or_finish(self, pod: DuePod, verdict: EvictionDecision) -> None:

@@ -259,7 +259,7 @@ class Drain:
             f"eviction of pod {waiting.request.key} waits ({waiting.reason}): {waiting.message}"
         )
         began = self._clock.monotonic()
-        await self._control.pause(min(self._settings.poll_interval, max(0.0, until - began)))
+        await self._control.pause(min(waiting.retry_after, max(0.0, until - began)))
         waited = self._clock.monotonic() - began
         await self._control.checkpoint()
         if waiting.reason == reasons.WAITING_FOR_EVICTION_LIMIT:

@@ -4,7 +4,7 @@ A requester asks for admission and receives either a permit or the reason why th
 
     found = evictor.admit(request, pod)
     if isinstance(found, PendingEviction):
-        ...  # found.message is the reason; ask again later
+        ...  # found.message is the reason; ask again in found.retry_after seconds
     else:
         answer = await evictor.evict(found, api, timeout=10.0)
 
@@ -74,7 +74,7 @@ from trimtab.disruption.evictor.requests import (
     EvictionResponse,
     Requester,
 )
-from trimtab.disruption.evictor.retries import EvictionRetries
+from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECOND, EvictionRetries
 from trimtab.disruption.limits import ALL, MINUTE, LimitScope, describe_scope, limit_scopes, pace_of, scopes
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
@@ -183,6 +183,7 @@ class PendingEviction(Struct, frozen=True, kw_only=True):
             for none.
         since: the time at which the request began to wait, in seconds on the monotonic clock.
         scope: the scope whose limit it waits for; :data:`ALL` if it waits for no limit.
+        retry_after: seconds after which the requester repeats the request.
     """
 
     request: EvictionRequest
@@ -191,6 +192,7 @@ class PendingEviction(Struct, frozen=True, kw_only=True):
     waits_for: Requester | None
     since: float
     scope: LimitScope = ALL
+    retry_after: float = ADMISSION_RETRY
 
 
 class EvictionRecord(Struct, frozen=True, kw_only=True):
@@ -842,12 +844,23 @@ class Evictor:
             waits_for=waits_for,
             since=since,
             scope=ALL if limit in ("", BUDGET) else scope,
+            retry_after=self._retry_after(request),
         )
         self._forget_waiter(key)
         self._waiters[key] = self._lines.setdefault((limit, scope), {})[key] = _Waiter(
             waiting, limit, scope, now + expiry
         )
         return waiting
+
+    def _retry_after(self, request: EvictionRequest) -> float:
+        """Return the seconds until a waiting request is repeated, which are more if many requests wait.
+
+        A request without a deadline is repeated before it would lose its place.
+        """
+        spread = len(self._waiters) / RETRIES_PER_SECOND
+        if request.deadline is None:
+            spread = min(spread, REQUEST_EXPIRY / 2)
+        return max(ADMISSION_RETRY, spread)
 
     def _forget_waiter(self, key: _WaiterKey) -> None:
         waiter = self._waiters.pop(key, None)

@@ -16,6 +16,9 @@ BUDGET_BACKOFF: Final = Backoff(initial=1.0, maximum=10.0)
 RETRIES_PER_SECOND: Final = 200
 """Maximum retries per second of all refused pods together, so that thousands of them do not overload a webhook."""
 
+ADMISSION_RETRY: Final = 0.25
+"""Minimum seconds until a request that the evictor did not admit is repeated."""
+
 
 class EvictionRetries:
     """Counts the failed attempts of each request since its last success."""

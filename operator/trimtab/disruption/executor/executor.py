@@ -453,7 +453,7 @@ class Execution:
             self._wait_for_owner(queue, waiting.message)
             return
         queue.held, queue.waits_since = waiting, None
-        again = self._now() + self._settings.poll_period
+        again = self._now() + waiting.retry_after
         self._queue.put(queue, at=again)
         if waiting.reason == WAITING_FOR_EVICTION_LIMIT:  # other actions in its scope would wait for it as well
             self._held[waiting.scope] = again

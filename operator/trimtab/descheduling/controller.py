@@ -24,8 +24,7 @@ from trimtab.descheduling.cycle import LONGEST_ACTING, Cycle
 from trimtab.descheduling.cycle_schedule import RETRY_DELAY, CycleSchedule
 from trimtab.descheduling.dependencies import DeschedulerDependencies
 from trimtab.descheduling.permissions import required_permissions
-from trimtab.descheduling.report.cycle_report import CycleResult
-from trimtab.descheduling.report.status import PolicyStatus
+from trimtab.descheduling.report.status import CycleResult, PolicyStatus
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import RunManager
 from trimtab.descheduling.usage_reader import UsageReader
@@ -248,9 +247,8 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         if self._runs.approved() is not None:  # execute it before the next cycle, which would plan the same evictions
             due = self._schedule.run_due(spec, now=now)
         else:
-            reported = self._status.observed_generation == self.generation
             asked = self._run_now not in ("", self._status.run_now)
-            due = self._schedule.cycle_due(spec, now=now, reported=reported, asked=asked)
+            due = self._schedule.cycle_due(spec, now=now, reported=self._status.cycle_reported, asked=asked)
         if due > now:
             closed = spec.mode != "Simulate" and not open_at(spec.windows, now)
             await self._status.waiting(

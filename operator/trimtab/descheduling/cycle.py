@@ -29,7 +29,7 @@ from trimtab.descheduling.planning.missing_namespaces import MissingNamespace, m
 from trimtab.descheduling.planning.node_usage import metrics_utilization_of
 from trimtab.descheduling.planning.planner import plan_evictions
 from trimtab.descheduling.planning.recheck import recheck_move
-from trimtab.descheduling.report.cycle_report import CycleResult, announce_giving_up, announce_plan, log_plan, reference
+from trimtab.descheduling.report.status import CycleResult, announce_giving_up, announce_plan, log_plan, reference
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import OutcomeWriter, RunManager
 from trimtab.descheduling.runs.record import recheck_approved, run_plan, to_evictions

@@ -6,7 +6,7 @@ from typing import Final
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.schedule import next_start, open_at
-from trimtab.descheduling.report.cycle_report import CycleResult
+from trimtab.descheduling.report.status import CycleResult
 
 STARTING_DEADLINE: Final = 60.0
 """Maximum delay of a scheduled cycle's start, in seconds.

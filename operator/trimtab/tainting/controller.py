@@ -52,6 +52,261 @@ from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
 from trimtab.tainting.since_annotations import SinceAnnotations
 
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT: Final = 12.0
+"""Seconds that the tasks have to finish in-flight requests. Kopf allows 28 seconds for the whole daemon."""
+
+
+class DeadlineObserver:
+    """Feeds watch events to the deadline tracker, and forwards the changed deadlines to the tasks and the reporter.
+
+    Args:
+        services: the dependencies of the taint manager.
+        rule: determines how tolerations are matched.
+
+    Attributes:
+        tracker: tracks the deadlines of all pods.
+        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
+    """
+
+    def __init__(self, services: TaintingDependencies, rule: TolerationRule) -> None:
+        self.tracker = TaintDeadlineTracker(services.lister.items_on, rule)
+        self.tasks: ActiveTasks | None = None
+        self._services = services
+        self._unsubscribe: Callable[[], None] | None = None
+        self._out_of_sync = False
+
+    def start(self, *, read_annotations: bool) -> None:
+        """Read the whole cluster, and subscribe to changes.
+
+        Args:
+            read_annotations: whether to read the taint times from the nodes' annotations. They are up to date only in
+                the modes EvictPods and TaintAndEvict. An outdated annotation may describe a taint that was removed and
+                added again, and would set a deadline too early.
+        """
+        self._resync(read_annotations=read_annotations)
+        self._unsubscribe = self._services.lister.subscribe(self)
+
+    def stop(self) -> None:
+        """Unsubscribe from changes."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def set_rule(self, rule: TolerationRule) -> None:
+        """Apply a new rule for matching tolerations."""
+        self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
+
+    def resync_if_needed(self) -> None:
+        """Resync the whole cluster if processing an event has failed."""
+        if self._out_of_sync:
+            self._resync(read_annotations=self.tasks is not None)
+            self._out_of_sync = False
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Process an added, changed or removed node. The lister must already reflect the change."""
+        with self._resync_on_error(new or old):
+            observed = new if new is None or self.tasks is not None else _without_annotation(new)
+            in_sync, now = self._services.nodes_in_sync(), self._services.clock.now()
+            self._forward(self.tracker.node_changed(old, observed, now=now, in_sync=in_sync))
+            if self.tasks is not None:
+                self.tasks.node_changed(old, new)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Process an added, changed or removed pod. The lister must already reflect the change."""
+        with self._resync_on_error(new or old):
+            self._forward(self.tracker.pod_changed(old, new, now=self._services.clock.now()))
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Process an added, renewed or removed node Lease. The lister must already reflect the change."""
+        with self._resync_on_error(new or old):
+            if self.tasks is not None:
+                self.tasks.lease_changed(old, new)
+
+    def _resync(self, *, read_annotations: bool) -> None:
+        lister = self._services.lister
+        nodes: Iterable[Node] = lister.nodes.values()
+        if not read_annotations:
+            nodes = [_without_annotation(node) for node in nodes]
+        self._forward(self.tracker.resync(nodes, lister.items(), now=self._services.clock.now()))
+
+    @contextmanager
+    def _resync_on_error(self, subject: Node | Pod | Lease | None) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            key = "an unknown object" if subject is None else subject.key
+            log.exception("Failed to process a watch event for %s; resyncing", key)
+            self._out_of_sync = True
+
+    def _forward(self, changes: Iterable[DeadlineChange]) -> None:
+        changes = tuple(changes)
+        if not changes:
+            return
+        if self.tasks is not None:
+            self.tasks.deadlines_changed(changes)
+        reporter = self._services.reporter
+        for change in changes:
+            if change.after is not None:
+                reporter.deadline_set(change.after, before=change.before)
+            elif change.before is not None:
+                reporter.deadline_cancelled(change.before, pod_kept=self._is_kept(change.before))
+
+    def _is_kept(self, deadline: Deadline) -> bool:
+        """Return whether the pod still exists, is bound to its node, and is not terminating."""
+        pod = self._services.lister.pod(deadline.key)
+        if pod is None or pod.uid != deadline.uid or not subject_to_taints(pod):
+            return False
+        return pod.node in self._services.lister.nodes
+
+
+def _without_annotation(node: Node) -> Node:
+    if SINCE_ANNOTATION not in node.annotations:
+        return node
+    rest = {key: value for key, value in node.annotations.items() if key != SINCE_ANNOTATION}
+    return msgspec.structs.replace(node, annotations=type(node.annotations)(rest))
+
+
+class ActiveTasks:
+    """Runs and supervises the tasks that evict pods and taint nodes, until the mode changes to Observe.
+
+    Args:
+        dependencies: dependencies of the taint manager.
+        spec: the spec of the TaintManager, in EvictPods or TaintAndEvict mode.
+        tracker: tracks the deadlines of all pods.
+
+    Attributes:
+        eviction_queue: evicts and deletes due pods.
+        lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
+    """
+
+    def __init__(
+        self, dependencies: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker
+    ) -> None:
+        services = msgspec.structs.replace(
+            dependencies, stale=lambda: dependencies.stale() or dependencies.stalled_watch()
+        )
+        self.eviction_queue = EvictionQueue(
+            services, spec, deadline_of=tracker.deadlines.get, deadlines_of=tracker.deadlines_of
+        )
+        self.lifecycle: NodeLifecycleController | None = None
+        self._services = services
+        self._spec = spec
+        self._tracker = tracker
+        self._tasks = TaskSupervisor("taint manager", services.clock)
+        self._since_annotations = SinceAnnotations(services, tracker.taints)
+        self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.enqueue, services.clock)
+        self._tainted_before = 0  # taints of node lifecycles that have stopped
+
+    @property
+    def stale(self) -> str | None:
+        """Return the reason why acting on the caches is unsafe, including a stalled watch; ``None`` if it is safe."""
+        return self._services.stale()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return the errors of tasks that have failed and will be restarted, sorted by task."""
+        return tuple(self._tasks.problems[name] for name in sorted(self._tasks.problems))
+
+    @property
+    def nodes_tainted(self) -> int:
+        """Return the number of NoExecute taints that were added to nodes since :meth:`start`."""
+        return self._tainted_before + (self.lifecycle.nodes_tainted if self.lifecycle is not None else 0)
+
+    async def start(self) -> None:
+        """Start all tasks, and set a timer for each deadline of the tracker."""
+        for deadline in self._tracker.deadlines.values():
+            self._deadline_timers.set(deadline.key, deadline.due, deadline)
+        self._since_annotations.resync()
+        if self._services.verify_watches is not None:
+            self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
+        self._tasks.start("eviction queue", self.eviction_queue.run)
+        self._tasks.start("eviction rates", self.eviction_queue.run_timers)
+        self._tasks.start("deadline timers", self._deadline_timers.run)
+        self._tasks.start("node annotations", self._since_annotations.run)
+        await self._configure_lifecycle(self._spec)
+
+    async def configure(self, spec: TaintManagerSpec) -> None:
+        """Apply a new spec in EvictPods or TaintAndEvict mode."""
+        self._spec = spec
+        self.eviction_queue.configure(spec)
+        await self._configure_lifecycle(spec)
+
+    async def stop(self) -> None:
+        """Stop all tasks after their in-flight requests have finished."""
+        # 1. While the queue drains, no timer may enqueue another pod and no annotation may be written.
+        await self._tasks.cancel("deadline timers")
+        await self._tasks.cancel("node annotations")
+        # 2. Wait for in-flight requests.
+        await asyncio.gather(self._stop_evictions(), self._stop_lifecycle())
+        # 3. Cancel everything else.
+        await self._tasks.cancel()
+
+    async def remove_annotations(self, seconds: float) -> int:
+        """Remove trimtab's annotation from all nodes. Call it after :meth:`stop`.
+
+        Args:
+            seconds: timeout in seconds.
+
+        Returns:
+            The number of nodes that still have the annotation.
+        """
+        return await self._since_annotations.remove_all(seconds)
+
+    def deadlines_changed(self, changes: Iterable[DeadlineChange]) -> None:
+        """Update the timers and the eviction queue after deadlines have changed."""
+        for change in changes:
+            if change.after is None:
+                self._deadline_timers.cancel(change.key)
+            else:
+                self._deadline_timers.set(change.key, change.after.due, change.after)
+            self.eviction_queue.deadline_changed(change.key)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Process an added, changed or removed node. The tracker and the lister must already reflect the change."""
+        node = new or old
+        if node is not None:
+            self._since_annotations.enqueue(node.name)
+            if old is None or new is None or old.taints != new.taints:
+                self.eviction_queue.taints_changed(node.name)
+        if self.lifecycle is not None:
+            self.lifecycle.node_changed(old, new)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Process an added, renewed or removed node Lease."""
+        if self.lifecycle is not None:
+            self.lifecycle.lease_changed(old, new)
+
+    async def _configure_lifecycle(self, spec: TaintManagerSpec) -> None:
+        """Start, reconfigure or stop the node lifecycle, according to the mode."""
+        if spec.mode != TAINT_AND_EVICT:
+            await self._stop_lifecycle()
+        elif self.lifecycle is not None:
+            self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
+        else:
+            services, settings = self._lifecycle_dependencies(), lifecycle_settings(spec.node_lifecycle)
+            self.lifecycle = NodeLifecycleController(services, settings)
+            self._tasks.start("node lifecycle", self.lifecycle.run)
+
+    def _lifecycle_dependencies(self) -> TaintingDependencies:
+        """Return the dependencies of the node lifecycle, which also pauses while the watch of Leases is stale."""
+        services = self._services
+        return msgspec.structs.replace(services, stale=lambda: services.stale() or services.stale_leases())
+
+    async def _stop_lifecycle(self) -> None:
+        if self.lifecycle is None:
+            return
+        stopping, self.lifecycle = self.lifecycle, None
+        await self._tasks.end("node lifecycle", stopping.stop, seconds=STOP_TIMEOUT)
+        self._tainted_before += stopping.nodes_tainted
+
+    async def _stop_evictions(self) -> None:
+        try:
+            await self.eviction_queue.stop(STOP_TIMEOUT)
+        except Exception:
+            log.exception("Failed to stop the taint manager's eviction queue")
+
 
 class ActionCounts(Struct, frozen=True):
     """Counts of the taint manager's actions in this process. Only tasks that have stopped are included.
@@ -123,8 +378,6 @@ def observe_state(
         task_failures="; ".join(tasks.problems),
     )
 
-
-log = logging.getLogger(__name__)
 
 PAUSE_RATIO: Final = 20
 """Minimum pause between two iterations, as a multiple of the CPU time of a report. With 150,000 deadlines a report
@@ -327,257 +580,3 @@ class TaintManagerController(ControllerLoop[TaintManager]):
     def _set_conditions(self, *conditions: ConditionChange) -> None:
         now = self._services.clock.now()
         self._writer.put(with_conditions(self._writer.status, *conditions, generation=self.generation, now=now))
-
-
-STOP_TIMEOUT: Final = 12.0
-"""Seconds that the tasks have to finish in-flight requests. Kopf allows 28 seconds for the whole daemon."""
-
-
-class ActiveTasks:
-    """Runs and supervises the tasks that evict pods and taint nodes, until the mode changes to Observe.
-
-    Args:
-        dependencies: dependencies of the taint manager.
-        spec: the spec of the TaintManager, in EvictPods or TaintAndEvict mode.
-        tracker: tracks the deadlines of all pods.
-
-    Attributes:
-        eviction_queue: evicts and deletes due pods.
-        lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
-    """
-
-    def __init__(
-        self, dependencies: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker
-    ) -> None:
-        services = msgspec.structs.replace(
-            dependencies, stale=lambda: dependencies.stale() or dependencies.stalled_watch()
-        )
-        self.eviction_queue = EvictionQueue(
-            services, spec, deadline_of=tracker.deadlines.get, deadlines_of=tracker.deadlines_of
-        )
-        self.lifecycle: NodeLifecycleController | None = None
-        self._services = services
-        self._spec = spec
-        self._tracker = tracker
-        self._tasks = TaskSupervisor("taint manager", services.clock)
-        self._since_annotations = SinceAnnotations(services, tracker.taints)
-        self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.due, services.clock)
-        self._tainted_before = 0  # taints of node lifecycles that have stopped
-
-    @property
-    def stale(self) -> str | None:
-        """Return the reason why acting on the caches is unsafe, including a stalled watch; ``None`` if it is safe."""
-        return self._services.stale()
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return the errors of tasks that have failed and will be restarted, sorted by task."""
-        return tuple(self._tasks.problems[name] for name in sorted(self._tasks.problems))
-
-    @property
-    def nodes_tainted(self) -> int:
-        """Return the number of NoExecute taints that were added to nodes since :meth:`start`."""
-        return self._tainted_before + (self.lifecycle.nodes_tainted if self.lifecycle is not None else 0)
-
-    async def start(self) -> None:
-        """Start all tasks, and set a timer for each deadline of the tracker."""
-        for deadline in self._tracker.deadlines.values():
-            self._deadline_timers.set(deadline.key, deadline.due, deadline)
-        self._since_annotations.resync()
-        if self._services.verify_watches is not None:
-            self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
-        self._tasks.start("eviction queue", self.eviction_queue.run)
-        self._tasks.start("eviction rates", self.eviction_queue.run_timers)
-        self._tasks.start("deadline timers", self._deadline_timers.run)
-        self._tasks.start("node annotations", self._since_annotations.run)
-        await self._configure_lifecycle(self._spec)
-
-    async def configure(self, spec: TaintManagerSpec) -> None:
-        """Apply a new spec in EvictPods or TaintAndEvict mode."""
-        self._spec = spec
-        self.eviction_queue.configure(spec)
-        await self._configure_lifecycle(spec)
-
-    async def stop(self) -> None:
-        """Stop all tasks after their in-flight requests have finished."""
-        # 1. While the queue drains, no timer may enqueue another pod and no annotation may be written.
-        await self._tasks.cancel("deadline timers")
-        await self._tasks.cancel("node annotations")
-        # 2. Wait for in-flight requests.
-        await asyncio.gather(self._stop_evictions(), self._stop_lifecycle())
-        # 3. Cancel everything else.
-        await self._tasks.cancel()
-
-    async def remove_annotations(self, seconds: float) -> int:
-        """Remove trimtab's annotation from all nodes. Call it after :meth:`stop`.
-
-        Args:
-            seconds: timeout in seconds.
-
-        Returns:
-            The number of nodes that still have the annotation.
-        """
-        return await self._since_annotations.remove_all(seconds)
-
-    def deadlines_changed(self, changes: Iterable[DeadlineChange]) -> None:
-        """Update the timers and the eviction queue after deadlines have changed."""
-        for change in changes:
-            if change.after is None:
-                self._deadline_timers.cancel(change.key)
-            else:
-                self._deadline_timers.set(change.key, change.after.due, change.after)
-            self.eviction_queue.changed(change.key)
-
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Process an added, changed or removed node. The tracker and the lister must already reflect the change."""
-        node = new or old
-        if node is not None:
-            self._since_annotations.enqueue(node.name)
-            if old is None or new is None or old.taints != new.taints:
-                self.eviction_queue.node_changed(node.name)
-        if self.lifecycle is not None:
-            self.lifecycle.node_changed(old, new)
-
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Process an added, renewed or removed node Lease."""
-        if self.lifecycle is not None:
-            self.lifecycle.lease_changed(old, new)
-
-    async def _configure_lifecycle(self, spec: TaintManagerSpec) -> None:
-        """Start, reconfigure or stop the node lifecycle, according to the mode."""
-        if spec.mode != TAINT_AND_EVICT:
-            await self._stop_lifecycle()
-        elif self.lifecycle is not None:
-            self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
-        else:
-            services, settings = self._lifecycle_dependencies(), lifecycle_settings(spec.node_lifecycle)
-            self.lifecycle = NodeLifecycleController(services, settings)
-            self._tasks.start("node lifecycle", self.lifecycle.run)
-
-    def _lifecycle_dependencies(self) -> TaintingDependencies:
-        """Return the dependencies of the node lifecycle, which also pauses while the watch of Leases is stale."""
-        services = self._services
-        return msgspec.structs.replace(services, stale=lambda: services.stale() or services.stale_leases())
-
-    async def _stop_lifecycle(self) -> None:
-        if self.lifecycle is None:
-            return
-        stopping, self.lifecycle = self.lifecycle, None
-        await self._tasks.end("node lifecycle", stopping.stop, seconds=STOP_TIMEOUT)
-        self._tainted_before += stopping.nodes_tainted
-
-    async def _stop_evictions(self) -> None:
-        try:
-            await self.eviction_queue.stop(STOP_TIMEOUT)
-        except Exception:
-            log.exception("Failed to stop the taint manager's eviction queue")
-
-
-class DeadlineObserver:
-    """Feeds watch events to the deadline tracker, and forwards the changed deadlines to the tasks and the reporter.
-
-    Args:
-        services: the dependencies of the taint manager.
-        rule: determines how tolerations are matched.
-
-    Attributes:
-        tracker: tracks the deadlines of all pods.
-        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
-    """
-
-    def __init__(self, services: TaintingDependencies, rule: TolerationRule) -> None:
-        self.tracker = TaintDeadlineTracker(services.lister.items_on, rule)
-        self.tasks: ActiveTasks | None = None
-        self._services = services
-        self._unsubscribe: Callable[[], None] | None = None
-        self._out_of_sync = False
-
-    def start(self, *, read_annotations: bool) -> None:
-        """Read the whole cluster, and subscribe to changes.
-
-        Args:
-            read_annotations: whether to read the taint times from the nodes' annotations. They are up to date only in
-                the modes EvictPods and TaintAndEvict. An outdated annotation may describe a taint that was removed and
-                added again, and would set a deadline too early.
-        """
-        self._resync(read_annotations=read_annotations)
-        self._unsubscribe = self._services.lister.subscribe(self)
-
-    def stop(self) -> None:
-        """Unsubscribe from changes."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
-
-    def set_rule(self, rule: TolerationRule) -> None:
-        """Apply a new rule for matching tolerations."""
-        self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
-
-    def resync_if_needed(self) -> None:
-        """Resync the whole cluster if processing an event has failed."""
-        if self._out_of_sync:
-            self._resync(read_annotations=self.tasks is not None)
-            self._out_of_sync = False
-
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Process an added, changed or removed node. The lister must already reflect the change."""
-        with self._resync_on_error(new or old):
-            observed = new if new is None or self.tasks is not None else _without_annotation(new)
-            in_sync, now = self._services.nodes_in_sync(), self._services.clock.now()
-            self._forward(self.tracker.node_changed(old, observed, now=now, in_sync=in_sync))
-            if self.tasks is not None:
-                self.tasks.node_changed(old, new)
-
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Process an added, changed or removed pod. The lister must already reflect the change."""
-        with self._resync_on_error(new or old):
-            self._forward(self.tracker.pod_changed(old, new, now=self._services.clock.now()))
-
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Process an added, renewed or removed node Lease. The lister must already reflect the change."""
-        with self._resync_on_error(new or old):
-            if self.tasks is not None:
-                self.tasks.lease_changed(old, new)
-
-    def _resync(self, *, read_annotations: bool) -> None:
-        lister = self._services.lister
-        nodes: Iterable[Node] = lister.nodes.values()
-        if not read_annotations:
-            nodes = [_without_annotation(node) for node in nodes]
-        self._forward(self.tracker.resync(nodes, lister.items(), now=self._services.clock.now()))
-
-    @contextmanager
-    def _resync_on_error(self, subject: Node | Pod | Lease | None) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            key = "an unknown object" if subject is None else subject.key
-            log.exception("Failed to process a watch event for %s; resyncing", key)
-            self._out_of_sync = True
-
-    def _forward(self, changes: Iterable[DeadlineChange]) -> None:
-        changes = tuple(changes)
-        if not changes:
-            return
-        if self.tasks is not None:
-            self.tasks.deadlines_changed(changes)
-        reporter = self._services.reporter
-        for change in changes:
-            if change.after is not None:
-                reporter.deadline_set(change.after, before=change.before)
-            elif change.before is not None:
-                reporter.deadline_cancelled(change.before, pod_kept=self._is_kept(change.before))
-
-    def _is_kept(self, deadline: Deadline) -> bool:
-        """Return whether the pod still exists, is bound to its node, and is not terminating."""
-        pod = self._services.lister.pod(deadline.key)
-        if pod is None or pod.uid != deadline.uid or not subject_to_taints(pod):
-            return False
-        return pod.node in self._services.lister.nodes
-
-
-def _without_annotation(node: Node) -> Node:
-    if SINCE_ANNOTATION not in node.annotations:
-        return node
-    rest = {key: value for key, value in node.annotations.items() if key != SINCE_ANNOTATION}
-    return msgspec.structs.replace(node, annotations=type(node.annotations)(rest))

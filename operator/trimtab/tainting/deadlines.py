@@ -476,12 +476,12 @@ class TaintDeadlineTracker:
     """Tracks the deadline of every pod as the cluster changes.
 
     The deadlines depend only on the latest state and not on the sequence of changes. The times of taints without a
-    usable ``timeAdded`` are an exception (see :mod:`.rule`). Nodes and pods may be observed in any order: a pod has no
-    deadline until its node is known.
+    usable ``timeAdded`` are an exception (see :func:`observe_taints`). Nodes and pods may be observed in any order: a
+    pod has no deadline until its node is known.
 
     Args:
         pods_on: returns the current pods on a node with their keys, in any order; for example
-            :meth:`~trimtab.cluster.snapshot.Snapshot.items_on`.
+            :meth:`~trimtab.cluster.lister.Lister.items_on`.
         rule: determines how tolerations are matched.
 
     Attributes:

@@ -34,6 +34,7 @@ from trimtab.tainting.due_pods import (
     DuePodAttempt,
     DuePodOutcome,
     DuePodResult,
+    DueQueue,
     EvictionAction,
     EvictionDecision,
     QueueState,
@@ -45,7 +46,6 @@ from trimtab.tainting.due_pods import (
     maximum_waits,
     not_due,
 )
-from trimtab.tainting.due_queue import DueQueue
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 from trimtab.tainting.lifecycle.zones import zone_of
 from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
@@ -109,7 +109,7 @@ class EvictionQueue:
         self._deadline_of = deadline_of
         self._deadlines_of = deadlines_of
         self._pods: dict[str, DuePod] = {}
-        self._granted = 0  # pods whose eviction or deletion was granted, and that still exist
+        self._ended = 0  # pods that the API server has ended, and that the watch still shows
         self._retried: dict[str, float] = {}
         self._stopping = False
         self._stuck = StuckNodeFinder(services)
@@ -119,6 +119,7 @@ class EvictionQueue:
             zone_of=self._zone_of,
             unlimited_from=self._unlimited_from,
             pods=self._pods,
+            # _process returns no delay and raises nothing: the retries of a pod are scheduled with requeue_at().
             workers=min(workers, services.evictor.limits.max_concurrent or workers),
             clock=services.clock,
             stale=lambda: services.stale() is not None,
@@ -130,7 +131,7 @@ class EvictionQueue:
     @property
     def waiting(self) -> int:
         """Return the number of due pods whose eviction or deletion the API server has not granted yet."""
-        return len(self._pods) - self._granted
+        return len(self._pods) - self._ended
 
     @property
     def held(self) -> int:
@@ -152,7 +153,7 @@ class EvictionQueue:
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
-    def due(self, deadline: Deadline) -> None:
+    def enqueue(self, deadline: Deadline) -> None:
         """Queue a due pod. In Observe mode this has no effect.
 
         The pod is evaluated before each request, so it is harmless to queue it twice or too early.
@@ -168,7 +169,7 @@ class EvictionQueue:
         pod = self._pods[deadline.key] = DuePod(deadline)
         self._queue.add(pod)
 
-    def changed(self, key: str) -> None:
+    def deadline_changed(self, key: str) -> None:
         """Evaluate a queued pod again after its deadline has changed. No-op for pods that are not queued.
 
         The caches must already reflect the change.
@@ -182,7 +183,7 @@ class EvictionQueue:
         else:
             self._requeue(pod, verdict.deadline)
 
-    def node_changed(self, name: str) -> None:
+    def taints_changed(self, name: str) -> None:
         """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier.
 
         The caches and the deadline tracker must already reflect the change.
@@ -259,7 +260,7 @@ class EvictionQueue:
             if answer is None:
                 pod.marked = self._clock.monotonic()
             elif mark_before_deletion(pod, answer):
-                # Whether or not the condition was written, the pod is not evicted.
+                # Even if the response was lost and the condition was written, the pod itself has not been ended.
                 self._handle(pod, replace(answer, uncertain=False))
                 return
             verdict = self._evaluate(pod)
@@ -276,7 +277,10 @@ class EvictionQueue:
         self._handle(pod, answer, until=verdict.until if evicts else None)
 
     def _evaluate(self, pod: DuePod) -> EvictionDecision | None:
-        """Decide which request to send for a pod; return ``None`` if no request is necessary now."""
+        """Decide which request to send for a pod, and apply its current deadline.
+
+        If no request is necessary now, the pod is requeued or finished, and the result is ``None``.
+        """
         if self._stopping or self._pods.get(pod.deadline.key) is not pod:
             return None
         if self._services.stale() is not None:
@@ -287,12 +291,13 @@ class EvictionQueue:
             self._postpone_or_finish(pod, verdict)
             return None
         if verdict.waited and not pod.eviction_requested:
-            # No eviction was tried: the process was down, or a rate limit delayed it.
+            # maximumWait is over, but no eviction was tried, because the process was down or a rate limit delayed it.
+            # Try one eviction, which is overdue; if it is refused, the retry follows at once and deletes the pod.
             verdict = replace(verdict, action=EvictionAction.EVICT, waited=False)
         pod.deadline = verdict.deadline
-        if pod.granted:  # the request was granted, but the pod still exists
-            pod.granted = False
-            self._granted -= 1
+        if pod.ended:  # the watch has not shown the end of the pod in time
+            pod.ended = False
+            self._ended -= 1
         return verdict
 
     def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
@@ -376,8 +381,8 @@ class EvictionQueue:
         if current is None or current.uid != pod.deadline.uid:  # the watch delivered the deletion before the response
             return
         self._pods[pod.deadline.key] = pod
-        pod.queue_state, pod.granted, pod.lost_response = QueueState.AWAITING_WATCH, True, None
-        self._granted += 1
+        pod.queue_state, pod.ended, pod.lost_response = QueueState.AWAITING_WATCH, True, None
+        self._ended += 1
         self._queue.requeue_at(pod, self._clock.monotonic() + CONFIRM_TIMEOUT)
 
     def _retry(self, pod: DuePod, answer: DuePodAttempt, until: float | None) -> None:
@@ -419,7 +424,7 @@ class EvictionQueue:
         A pod that no longer exists after a lost response is counted as evicted by trimtab.
         """
         self._forget(pod)
-        if pod.granted:
+        if pod.ended:
             return
         if pod.lost_response is not None and why.result is DuePodResult.GONE:
             words = "the response was lost, and the pod no longer exists"
@@ -433,7 +438,7 @@ class EvictionQueue:
         if self._pods.get(pod.deadline.key) is pod:
             self._queue.remove(pod)
             del self._pods[pod.deadline.key]
-            self._granted -= pod.granted
+            self._ended -= pod.ended
             self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
     def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
@@ -463,7 +468,7 @@ class EvictionQueue:
             self._services.lister.pod(key),
             maximum_waits=self._maximum_waits,
             now=self._clock.now(),
-            each=self._deadlines_by_taint,
+            deadlines_by_taint=self._deadlines_by_taint,
         )
 
     def _marked(self, pod: DuePod) -> bool:

@@ -748,6 +748,20 @@ async def test_resolved_conflict_does_not_advance_next_cycle() -> None:
         assert desk.runs == 2
 
 
+async def test_new_generation_runs_at_once_after_its_conflict_is_resolved() -> None:
+    desk = Desk()
+    levelling(desk, interval="10m")
+    async with desk.running():
+        await asyncio.sleep(60)
+        desk.services.policies.update("fill", "u2", FILL)
+        levelling(desk, interval="11m", generation=2)
+        await asyncio.sleep(60)
+        assert desk.runs == 1
+        desk.services.policies.forget("fill", "u2")
+        await asyncio.sleep(60)
+        assert desk.runs == 2
+
+
 async def test_new_conflict_stops_evictions() -> None:
     desk = Desk()
     desk.executor.takes = 1000.0

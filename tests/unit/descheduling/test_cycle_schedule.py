@@ -12,7 +12,7 @@ from trimtab.api.plan import Evict, Plan
 from trimtab.api.schedule import Schedule, Window
 from trimtab.api.strategies import Strategies
 from trimtab.descheduling.cycle_schedule import MINUTE, RETRY_DELAY, SOON, STARTING_DEADLINE, CycleSchedule
-from trimtab.descheduling.report.cycle_report import CycleResult
+from trimtab.descheduling.report.status import CycleResult
 from trimtab.disruption.outcome import SKIPPED, Outcome
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z

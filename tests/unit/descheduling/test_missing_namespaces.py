@@ -13,7 +13,7 @@ from trimtab.api import reasons
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.planning.missing_namespaces import missing_namespaces
-from trimtab.descheduling.report.cycle_report import CycleResult, conditions_after
+from trimtab.descheduling.report.status import CycleResult, conditions_after
 from trimtab.inspection.cluster import ClusterInput, PolicySet
 from trimtab.inspection.planning import joint_plan
 from trimtab.kube.objects import Namespace

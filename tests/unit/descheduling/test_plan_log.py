@@ -9,7 +9,7 @@ import pytest
 from tests.policies import manifest
 from trimtab.api.decode import decode_policy
 from trimtab.api.plan import Plan
-from trimtab.descheduling.report.cycle_report import log_plan
+from trimtab.descheduling.report.status import log_plan
 
 
 def test_size_of_a_plan_is_logged(caplog: pytest.LogCaptureFixture) -> None:

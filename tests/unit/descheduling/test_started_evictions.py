@@ -13,7 +13,7 @@ from tests.unit.descheduling.runs.runs import NOW, made, move, policy, run
 from tests.unit.descheduling.test_controller import Desk, plan_on_the_loop
 from trimtab.api import reasons
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.descheduling.report.cycle_report import CycleResult, conditions_after, status_after
+from trimtab.descheduling.report.status import CycleResult, conditions_after, status_after
 from trimtab.descheduling.runs import lifecycle
 from trimtab.descheduling.runs.record import covers, fingerprint, recheck_approved, run_plan, to_evictions
 from trimtab.disruption.outcome import EVICTED, STARTED, Outcome

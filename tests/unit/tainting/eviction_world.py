@@ -266,7 +266,7 @@ class Manager:
             deadlines_of=self.book.deadlines_of,
             workers=workers,
         )
-        self.timers = Timers(self.ending.due, cluster.clock)
+        self.timers = Timers(self.ending.enqueue, cluster.clock)
         for node in cluster.nodes.values():
             self._see(None, node)
         for pod in cluster.pods.values():
@@ -300,7 +300,7 @@ class Manager:
             node = cast("Node", new or old)
             self.caches.apply(*nodes)
             self._follow(self.book.node_changed(*nodes, now=now))
-            self.ending.node_changed(node.name)
+            self.ending.taints_changed(node.name)
 
     def _follow(self, changes: list[DeadlineChange]) -> None:
         for change in changes:
@@ -308,7 +308,7 @@ class Manager:
                 self.timers.cancel(change.key)
             else:
                 self.timers.set(change.key, change.after.due, change.after)
-            self.ending.changed(change.key)
+            self.ending.deadline_changed(change.key)
 
 
 def _uid(what: str, body: Any) -> str:

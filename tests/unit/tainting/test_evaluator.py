@@ -105,7 +105,7 @@ def test_eviction_turns_into_deletion_after_maximum_wait(
         WEB,
         maximum_waits={"b": 60.0, "c": 5.0},
         now=START + at,
-        each=lambda _: [] if other is None else [other],
+        deadlines_by_taint=lambda _: [] if other is None else [other],
     )
     assert (verdict.action, verdict.until - START, verdict.waited) == expected
 
@@ -121,7 +121,9 @@ others = st.lists(
 @given(more=others, fewer=others, at=st.integers(0, 99))
 def test_another_taint_never_extends_the_wait(more: list[Deadline], fewer: list[Deadline], at: int) -> None:
     def judged(each: list[Deadline]) -> EvictionDecision:
-        return decide(OTHER, OTHER, WEB, maximum_waits={"b": 60.0, "c": 5.0}, now=START + at, each=lambda _: each)
+        return decide(
+            OTHER, OTHER, WEB, maximum_waits={"b": 60.0, "c": 5.0}, now=START + at, deadlines_by_taint=lambda _: each
+        )
 
     some, all_ = judged(fewer), judged(fewer + more)
     assert all_.until <= some.until <= START + 60

@@ -251,7 +251,7 @@ async def test_pod_queued_twice_is_deleted_once(cluster: Cluster) -> None:
     deadline = manager.book.deadlines["shop/web"]
     async with manager.running():
         for _ in range(5):
-            manager.ending.due(deadline)
+            manager.ending.enqueue(deadline)
             await asyncio.sleep(0.7)
 
     assert (len(cluster.requests("DELETE")), manager.ending.deleted) == (1, 1)
@@ -465,11 +465,11 @@ async def test_observe_mode_deletes_nothing(cluster: Cluster) -> None:
         assert manager.ending.waiting == 0
         cluster.refuses = lambda _what, _key: None
         await asyncio.sleep(60)
-        manager.ending.due(manager.book.deadlines["shop/web"])
+        manager.ending.enqueue(manager.book.deadlines["shop/web"])
         await asyncio.sleep(1)
         assert not cluster.gone
         manager.ending.configure(TAINT_AND_EVICT)
-        manager.ending.due(manager.book.deadlines["shop/web"])
+        manager.ending.enqueue(manager.book.deadlines["shop/web"])
         await asyncio.sleep(1)
 
     assert list(cluster.gone) == ["shop-web-0"]

@@ -16,8 +16,7 @@ from tests.fakes.clock import LoopClock
 from trimtab.api.taint_manager import UserTaintRates
 from trimtab.kube.objects import Taint
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePod, QueueState
-from trimtab.tainting.due_queue import CATCH_UP, DueQueue, RateLimited
+from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue, QueueState, RateLimited
 
 pytestmark = pytest.mark.looptime(start=0)
 

@@ -21,7 +21,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS, MAX_KEPT_REASONS, KeptCount, RunAction, RunPlan
 from trimtab.api.plan import SURGE, Evict, Kept, Plan
 from trimtab.api.scalars import to_time
-from trimtab.descheduling.report.cycle_report import kept_pod
+from trimtab.descheduling.report.status import kept_pod
 from trimtab.descheduling.strategies.registry import WHOLE_NODES
 from trimtab.disruption.outcome import GONE, SKIPPED, Outcome
 from trimtab.kube.events.event import truncate

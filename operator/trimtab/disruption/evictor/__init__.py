@@ -3,6 +3,10 @@
 :mod:`.requests` defines the request and the API server's response, :mod:`.eviction_api` sends the request,
 :mod:`.evictor` enforces limits, :mod:`.outstanding_disruptions` and :mod:`.owner_recovery` track the effects of recent
 evictions.
+
+Of the methods that send, a requester calls :meth:`Evictor.evict` if one attempt decides, :meth:`Evictor.send` if it
+retries until the pod no longer exists, and :meth:`Evictor.begin` with :meth:`Evictor.complete` if it awaits the
+response in a task of its own.
 """
 
 from trimtab.disruption.evictor.evictor import (

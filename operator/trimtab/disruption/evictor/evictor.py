@@ -20,9 +20,9 @@ Admission makes these checks in this order, before the first ``await`` of the re
 In checks 1 to 3, requests without a deadline also wait for the EvictionRequests of other components: for the same pod,
 for another pod of the owner, and for pods of the same PodDisruptionBudget (:mod:`.other_requests`).
 
-Requests with a deadline (evictions of pods on a tainted node, and of preemption victims) wait only for the limit of
-concurrent requests, because a limit on voluntary evictions must neither keep a pod on a failed node nor delay a pod
-with a high priority. They still count toward the limits, so that voluntary evictions wait for them.
+Of the limits, requests with a deadline (evictions of pods on a tainted node, and of preemption victims) wait only for
+that on concurrent requests, because a limit on voluntary evictions must neither keep a pod on a failed node nor delay a
+pod with a high priority. They still count toward the limits, so that voluntary evictions wait for them.
 
 Requesters that wait for the same limit or the same PodDisruptionBudget are admitted in the order in which they began to
 wait. Requests with a deadline take precedence, and drains and node pressure precede the descheduler if they began to
@@ -855,7 +855,8 @@ class Evictor:
     def _retry_after(self, request: EvictionRequest) -> float:
         """Return the seconds until a waiting request is repeated, which are more if many requests wait.
 
-        A request without a deadline is repeated before it would lose its place.
+        A request without a deadline is repeated before it would lose its place. A request with a deadline has its place
+        by its deadline, so it cannot lose it, and thousands of them may be repeated less often.
         """
         spread = len(self._waiters) / RETRIES_PER_SECOND
         if request.deadline is None:

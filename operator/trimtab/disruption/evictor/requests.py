@@ -1,4 +1,4 @@
-"""Defines eviction requests and the API server's responses. Only :mod:`.evictor` sends the requests.
+"""Defines eviction requests and the API server's responses. Only :mod:`.eviction_api` sends the requests.
 
 Usage::
 
@@ -74,8 +74,8 @@ class EvictionRequest(Struct, frozen=True, kw_only=True):
         grace_period: termination grace period in seconds; ``None`` for the pod's ``terminationGracePeriodSeconds``.
         settle: whether to wait until the owner has recovered from its last eviction by any requester.
         deadline: time by which the pod must leave its node because of a taint or a preemption, in seconds since the
-            epoch; ``None`` for a voluntary eviction. A request with a deadline waits only for the limit of concurrent
-            requests and not for rate limits.
+            epoch; ``None`` for a voluntary eviction. Of the limits, a request with a deadline waits only for that on
+            concurrent requests.
         overdue: whether ``maximumWait`` has passed. If so, the request does not wait for outstanding disruptions, and
             the API server decides.
     """

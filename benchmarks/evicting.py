@@ -1,6 +1,6 @@
 """Measures evictions through the Eviction API, next to ``kubectl drain`` and to a script that does nothing else.
 
-``python benchmarks/evicting.py [--json] [--nodes N] [--pods N] [--turns N]``
+``python benchmarks/evicting.py [--json] [--nodes N] [--pods N] [--turns N] [--shared-cores] [--delete]``
 
 ``evict``: the cluster has 1,000 nodes and 30,000 pods without kubelets and without budgets. Three programs evict the 72
 pods on each of 20 nodes, one program after another: a script that sends the requests over many connections,
@@ -9,6 +9,9 @@ pods on each of 20 nodes, one program after another: a script that sends the req
 grace period of 0 s, because ``kubectl drain`` waits until they no longer exist. Apart from the programs, only etcd and
 the API server run. They have one half of the cores and the programs the other, as if they were on different machines.
 With ``--shared-cores``, all of them compete for all cores.
+
+With ``--delete``, the programs delete the pods. The script and trimtab set the condition DisruptionTarget first, as
+kube-controller-manager does. trimtab uses the taint policy Delete, and ``kubectl drain`` has ``--disable-eviction``.
 
 The benchmark reads the granted evictions from the API server's audit log, and measures the time from the request for
 the first one to the response to the last one. For trimtab, the time from the request for the first taint to the first
@@ -59,6 +62,10 @@ rules:
   verbs: [create]
   resources:
   - {group: "", resources: [pods/eviction]}
+- level: Metadata
+  verbs: [delete]
+  resources:
+  - {group: "", resources: [pods]}
 - level: Metadata
   verbs: [patch]
   resources:
@@ -112,7 +119,8 @@ def evict(options: argparse.Namespace) -> Result:
             if not options.shared_cores:
                 _separate(stage.pid(ETCD), stage.pid(APISERVER))
             merge = "application/merge-patch+json"
-            stage.cluster.client.request("PATCH", TAINT_MANAGERS.path("default"), EVICT, content_type=merge)
+            if not options.delete:
+                stage.cluster.client.request("PATCH", TAINT_MANAGERS.path("default"), EVICT, content_type=merge)
             programs = tuple(RUN)
             found: dict[str, list[Turn]] = {program: [] for program in programs}
             for turn in range(options.turns):
@@ -153,7 +161,9 @@ def granted(stage: Stage, wanted: int) -> Iterator[list[AuditEvent]]:
 
 
 def _evictions(asked: Sequence[AuditEvent]) -> list[AuditEvent]:
-    return [each for each in asked if each.what == "pods/eviction" and each.granted]
+    """Return the granted evictions and deletions."""
+    ends = {("create", "pods/eviction"), ("delete", "pods")}
+    return [each for each in asked if (each.verb, each.what) in ends and each.granted]
 
 
 def _seconds(asked: Sequence[AuditEvent]) -> float:
@@ -181,7 +191,8 @@ def by_script(stage: Stage) -> Turn:
     with granted(stage, len(pods)) as found:
         meter = Meter((os.getpid(),))
         sender = Sender(stage.cluster, Progress(), kubeconfig=account)
-        sender.send([_eviction(pod["namespace"], pod["name"], pod["uid"]) for pod in pods], "evictions")
+        job = _deletion if stage.options.delete else _eviction
+        sender.send([job(pod["namespace"], pod["name"], pod["uid"]) for pod in pods], "evictions")
         used = meter.read()[0]
     return Turn(len(pods), _seconds(found), used)
 
@@ -201,11 +212,27 @@ def _eviction(namespace: str, name: str, uid: str) -> Job:
     return job
 
 
+def _deletion(namespace: str, name: str, uid: str) -> Job:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "bench"}
+    mark = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    body = {"preconditions": {"uid": uid}}
+    strategic = "application/strategic-merge-patch+json"
+
+    async def job(api: Api) -> int:
+        path = PODS.path(name, namespace=namespace, subresource="status")
+        await api.request("PATCH", path, body=mark, content_type=strategic, timeout=60.0)
+        await api.request("DELETE", PODS.path(name, namespace=namespace), body=body, timeout=60.0)
+        return 1
+
+    return job
+
+
 def by_kubectl(stage: Stage) -> Turn:
     """Drain the nodes with one ``kubectl drain``."""
     nodes = stage.nodes(max(1, stage.options.nodes // 10))
     wanted = stage.pods_on(nodes)
     kubectl = ["kubectl", "--kubeconfig", str(stage.cluster.kubeconfig), "drain", *nodes]
+    kubectl += ["--disable-eviction"] * stage.options.delete
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with granted(stage, wanted) as found:
         subprocess.run([*kubectl, "--ignore-daemonsets", "--force"], check=True, stdout=subprocess.DEVNULL)
@@ -240,6 +267,7 @@ def main() -> None:
     parser.add_argument(
         "--shared-cores", action="store_true", help="let the API server and the programs share all cores"
     )
+    parser.add_argument("--delete", action="store_true", help="delete the pods instead of evicting them")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="of each program (default: %(default)s)")
     command.measure(parser, BENCHMARKS)
 

@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
-from tests.unit.scheduling.test_profiles import OPENSHIFT_DEFAULT
 from trimtab.scheduling.imports import read_scheduler, repair_policy_text
 
-DEFAULT = msgspec.json.encode({"apiVersion": "v1", "kind": "Policy", **OPENSHIFT_DEFAULT}).decode()
-MODIFIED = """kind: "Policy"
-version: "v1"
-"predicates": [
-        {"name": "PodFitsResources"},
-        {"name": "NoDiskConflict"},
-        {"name": "MatchNodeSelector"},
-        {"name": "HostName"},
-        {"argument": {"serviceAffinity": {"labels": ["region"]}}, "name": "Region"}
-    ],
-    "priorities": [
-        {"name": "LeastRequestedPriority", "weight": 1},
-        {"name": "BalancedResourceAllocation", "weight": 1},
-        {"name": "ServiceSpreadingPriority", "weight": 1},
-        {"argument": {"serviceAntiAffinity": {"label": "zone"}}, "name": "Zone", "weight": 2}
-    ]
-"""
+SAMPLES = Path(__file__).parent / "samples"
+DEFAULT = (SAMPLES / "openshift-3.11-default-scheduler.json").read_text(encoding="utf-8")
+MODIFIED = (SAMPLES / "openshift-3.11-modified-scheduler.txt").read_text(encoding="utf-8")
 REGION_ZONE_RACK = """kind: "Policy"
 version: "v1"
 predicates:

@@ -24,6 +24,9 @@ SHOWN: Final = 30
 """Maximum number of nodes for a table with one row per node. If there are more nodes, they are grouped by reason,
 except with ``--all``."""
 
+MAX_VICTIMS: Final = 5
+"""Number of pods to preempt that are named."""
+
 BEST: Final = 5
 """Number of feasible nodes that are shown with their scores above the grouped table."""
 
@@ -83,9 +86,9 @@ def explain_pod(
 ) -> None:
     """Explain why a pod is pending, what would make it leave its node, or who evicted it.
 
-    Pending: on which nodes the pod fits and why not on others, with the reasons of kube-scheduler v1.36; for each node
-    group, whether a new node would take the pod, and what the autoscaler does; and the cheapest changes with which the
-    pod would fit. Each suggested change is tried on a copy of the cluster first.
+    Pending: on which nodes the pod fits and why not on others, with the reasons of kube-scheduler v1.36; which pods the
+    scheduler would preempt for it; for each node group, whether a new node would take the pod, and what the autoscaler
+    does; and the cheapest changes with which the pod would fit. Each change is tried on a copy of the cluster first.
 
     Running: for each policy, whether it would evict the pod now, and why not; what protects the pod; deadlines because
     of taints; and whether its node is to be removed. The nodes are evaluated as if the pod were pending.
@@ -212,6 +215,9 @@ def _print_pending(document: Document, *, everything: bool) -> None:
     scheduling = document["scheduling"]
     if scheduling["policy"]:
         echo(f"Scheduler {scheduling['scheduler']}, SchedulerPolicy {scheduling['policy']}.")
+    preemption = document["preemption"]
+    if preemption is not None and preemption["victims"]:
+        echo(_preemption_line(preemption))
     for line in _summary_lines(document):
         echo(line)
     autoscaling = document["autoscaling"]
@@ -223,6 +229,16 @@ def _print_pending(document: Document, *, everything: bool) -> None:
         [_group_row(each) for each in document["nodeGroups"]],
         everything=everything,
     )
+
+
+def _preemption_line(preemption: Document) -> str:
+    victims = preemption["victims"]
+    named = [
+        f"{each['pod']} (priority {each['priority']}{', violates a PodDisruptionBudget' * each['violatesBudget']})"
+        for each in victims[:MAX_VICTIMS]
+    ]
+    more = f" and {len(victims) - MAX_VICTIMS} more" if len(victims) > MAX_VICTIMS else ""
+    return f"The scheduler would preempt on node {preemption['node']}: {', '.join(named)}{more}."
 
 
 def _group_row(group: Document) -> list[str]:

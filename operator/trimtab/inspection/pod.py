@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trimtab.inspection.cluster import ClusterInput
     from trimtab.inspection.pod_node_groups import NodeGroupAdvice
     from trimtab.kube.objects import Pod
+    from trimtab.placement.placer import Placer
     from trimtab.placement.registry import Profile
 
 Document = dict[str, Any]
@@ -61,6 +62,8 @@ def explain_pod(
     - ``summary``, the answer in one sentence;
     - ``state``: Pending, Running, Terminating or Gone, or Succeeded or Failed for a pod that has ended;
     - ``scheduling``: the scheduler, its policy, scheduling gates, the nominated node, and its last report;
+    - ``preemption``: for a pending pod that fits on no node, the ``node`` and the ``victims`` that the scheduler would
+      preempt now, or a ``message`` why it preempts none;
     - ``autoscaling`` and ``nodeGroups``: for a pending pod, what the autoscaler does and what each node group could do;
     - ``policies``, ``pdbs``, ``deadline`` and ``nodeRemoval``: for a pod with a node, what would make it leave;
     - ``eviction``: who evicted the pod, or an earlier pod of this name, when, why, and its ``replacement``;
@@ -78,13 +81,14 @@ def explain_pod(
     pod = cluster.snapshot.pods.get(f"{namespace}/{name}")
     if pod is None:
         return _gone(cluster, namespace, name, events)
-    document = _placement(cluster, pod, profile)
+    placer = _placer(cluster, pod, profile)
+    document = _placement(cluster, pod, placer)
     if pod.deleted is not None and not pod.terminal:
         found = _terminating(cluster, pod, events)
     elif pod.terminal:
         found = _ended(cluster, pod, events)
     elif not pod.node:
-        found = _pending(cluster, pod, document)
+        found = _pending(cluster, pod, document, placer)
     else:
         found = _running(cluster, pod, events, plan)
     return _complete(found, document, _history(cluster, namespace, name))
@@ -94,6 +98,7 @@ def _complete(found: Document, placement: Document, history: list[Document]) -> 
     """Return the complete document: all states have the same keys."""
     empty: Document = {
         "scheduling": None,
+        "preemption": None,
         "autoscaling": None,
         "nodeGroups": [],
         "policies": [],
@@ -114,12 +119,17 @@ def _history(cluster: ClusterInput, namespace: str, name: str) -> list[Document]
 # --- placement --------------------------------------------------------------------------------------------------------
 
 
-def _placement(cluster: ClusterInput, pod: Pod, profile: Profile | None) -> Document:
+def _placer(cluster: ClusterInput, pod: Pod, profile: Profile | None) -> Placer:
+    from trimtab.placement.placer import Placer
+    from trimtab.placement.registry import DEFAULT
+
+    return Placer(cluster.snapshot, profile or _policy_profile(cluster, pod) or DEFAULT)
+
+
+def _placement(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
     """Return on which nodes the pod fits. PodDisruptionBudgets protect pods from suggested evictions."""
     from trimtab.disruption.budgets import BudgetLedger
     from trimtab.placement.explanation import explanation
-    from trimtab.placement.placer import Placer
-    from trimtab.placement.registry import DEFAULT
 
     ledger = BudgetLedger(cluster.snapshot)
 
@@ -127,8 +137,23 @@ def _placement(cluster: ClusterInput, pod: Pod, profile: Profile | None) -> Docu
         refusal = ledger.refusal(victim)
         return None if refusal is None else refusal.message
 
-    wanted = profile or _policy_profile(cluster, pod) or DEFAULT
-    return explanation(Placer(cluster.snapshot, wanted), pod, protection)
+    return explanation(placer, pod, protection)
+
+
+def _preemption(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
+    """Return which pods the scheduler would preempt for a pod that fits on no node, if it scheduled the pod now."""
+    from trimtab.scheduling.preemption import Preemption, PreemptionPlanner
+
+    with cluster.snapshot.fork():
+        found = PreemptionPlanner(cluster.snapshot, placer).plan(pod)
+    if not isinstance(found, Preemption):
+        return {"node": None, "victims": [], "message": found.message}
+    victims = [
+        {"pod": each.key, "priority": each.priority, "violatesBudget": each.key in found.violating}
+        for each in found.victims
+    ]
+    message = "" if victims else "pods that are already terminating make enough room"
+    return {"node": found.node, "victims": victims, "message": message}
 
 
 def _policy_name(cluster: ClusterInput, pod: Pod) -> str | None:
@@ -169,7 +194,8 @@ def _scheduling(cluster: ClusterInput, pod: Pod) -> Document:
 # --- pending ----------------------------------------------------------------------------------------------------------
 
 
-def _pending(cluster: ClusterInput, pod: Pod, placement: Document) -> Document:
+def _pending(cluster: ClusterInput, pod: Pod, placement: Document, placer: Placer) -> Document:
+    preempts = not placement["fits"] and not pod.spec.scheduling_gates
     advice = advise_on_node_groups(cluster, pod)
     if advice is not None and not placement["fits"]:
         placement["remedy"] = _ranked_remedies(placement["remedy"], advice)
@@ -177,6 +203,7 @@ def _pending(cluster: ClusterInput, pod: Pod, placement: Document) -> Document:
         "summary": f"{pod.key}: {_pending_text(pod, placement, advice)}",
         "state": PENDING,
         "scheduling": _scheduling(cluster, pod),
+        "preemption": _preemption(cluster, pod, placer) if preempts else None,
         "autoscaling": None if advice is None else advice.autoscaling,
         "nodeGroups": [] if advice is None else list(advice.groups),
         "pdbs": [],

@@ -177,6 +177,31 @@ def test_without_an_autoscaler_there_are_no_node_groups() -> None:
     assert (document["autoscaling"], document["nodeGroups"]) == (None, [])
 
 
+def test_victims_of_the_preemption_are_named() -> None:
+    full = node("n1").allocatable(cpu="2")
+    low = [
+        pod(name, "shop").cpu("1").priority(5).on("n1").owned_by("ReplicaSet", "low").labels({"app": name}).ready()
+        for name in ("low-1", "low-2")
+    ]
+    guard = budget("guard", "shop").selecting(app="low-1").allowing(0, healthy=1, expected=1)
+    preemption = explained(full, *low, guard, waiting().priority(10))["preemption"]
+    assert preemption == {
+        "node": "n1",
+        "victims": [{"pod": "shop/low-2", "priority": 5, "violatesBudget": False}],
+        "message": "",
+    }
+
+    preemption = explained(full, *low, guard, waiting(cpu="2").priority(10))["preemption"]
+    assert {each["pod"]: each["violatesBudget"] for each in preemption["victims"]} == {
+        "shop/low-1": True,
+        "shop/low-2": False,
+    }
+
+    preemption = explained(full, *low, waiting().priority(5))["preemption"]
+    assert (preemption["node"], preemption["victims"]) == (None, [])
+    assert preemption["message"]
+
+
 def test_gates_and_nominated_node_are_shown() -> None:
     gated = pod("web-1", "shop").merge(
         spec={"schedulingGates": [{"name": "example.com/quota"}]}, status={"nominatedNodeName": "n1"}

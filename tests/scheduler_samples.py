@@ -15,9 +15,9 @@ import yaml
 
 from trimtab.scheduling.imports import read_scheduler, repair_policy_text
 
-SAMPLES = Path(__file__).parent / "samples"
-DEFAULT = (SAMPLES / "openshift-3.11-default-scheduler.json").read_text(encoding="utf-8")
-MODIFIED = (SAMPLES / "openshift-3.11-modified-scheduler.txt").read_text(encoding="utf-8")
+FILES = Path(__file__).parent / "samples"
+DEFAULT = (FILES / "openshift-3.11-default-scheduler.json").read_text(encoding="utf-8")
+MODIFIED = (FILES / "openshift-3.11-modified-scheduler.txt").read_text(encoding="utf-8")
 REGION_ZONE_RACK = """kind: "Policy"
 version: "v1"
 predicates:

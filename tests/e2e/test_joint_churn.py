@@ -31,6 +31,9 @@ SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "40"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
 APPS = [f"app-{number}" for number in range(8)]
+URGENT = "urgent"
+"""The PriorityClass of two apps, which may preempt the others, and of the pods that must not be preempted."""
+URGENT_APPS = APPS[3::4]
 
 
 @pytest.fixture(params=[False, True], ids=["kube-scheduler", "own-scheduler"])
@@ -89,13 +92,15 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
     operator = joint.operate()
     joint.group("stable", replicas=3, minimum=3, maximum=5)
     joint.group("flaky", replicas=8, minimum=3, maximum=12)
-    guarded_namespace(joint, "guarded")
+    joint.priority_class(URGENT, 1000)
+    guarded_namespace(joint, "guarded", priority_class=URGENT)
     stable = sorted(joint.nodes("stable"))
     for number, app in enumerate(APPS):
-        joint.deploy(app, 3, cpu=f"{100 + 150 * (number % 4)}m", memory="128Mi")
+        priority = {"priorityClassName": URGENT} if app in URGENT_APPS else {}
+        joint.deploy(app, 3, cpu=f"{100 + 150 * (number % 4)}m", memory="128Mi", **priority)
         if number % 2:
             joint.budget(app, maxUnavailable=1)
-    protected_pods(joint, stable)
+    protected_pods(joint, stable, priority_class=URGENT)
     until_all_run(joint, joint.pods_namespace, "guarded")
     joint.relieve_pressure()
     joint.write_policy(namespaces={"include": [joint.pods_namespace, "guarded"]}, strategies=STRATEGIES)
@@ -113,12 +118,14 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
         f"seed {seed}: {sum(churn.steps.values())} changes {churn.steps}, {len(joint.evictions())} evictions, "
         f"{len(joint.lives())} pods, {len(joint.audit.scales())} size changes, "
         f"{len(joint.no_execute_taints())} NoExecute taints, {len(joint.pressure_evictions())} pods evicted because of "
-        "node pressure"
+        f"node pressure, {len(joint.preempted())} pods preempted"
     )
     bounds = {} if proxy is None else {"late": LATE_WITH_FAULTS, "stale": STALE_WITH_FAULTS}
     if proxy is not None:
         print(f"faults: {proxy.injected.total()} {dict(proxy.injected)}, requests: {dict(proxy.forwarded)}")
-    require_none(joint.violations(guarded=["guarded"], protected=[f"{joint.pods_namespace}/protected"], **bounds))
+    namespace = joint.pods_namespace
+    highest = [f"{namespace}/{each}-" for each in URGENT_APPS] + ["guarded/", f"{namespace}/protected"]
+    require_none(joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds))
     assert operator.running()
     assert "RuntimeError" not in operator.log.read_text()
 

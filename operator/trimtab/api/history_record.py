@@ -1,8 +1,9 @@
 """HistoryRecord: what the controllers did, kept in the cluster for longer than events.
 
 All controllers report their actions to one writer, which appends them to the newest record and starts another one when
-it is full. Old records are deleted by number and by age, so the history is bounded. Nothing reads it to decide
-anything: a user who changes a record changes only what ``trimtab history`` and ``trimtab explain`` show.
+it is full. Old records are deleted by number and by age, so the history is bounded. A restarted process counts the
+evictions of the last minute toward the limits per minute. Apart from that, a user who changes a record changes only
+what ``trimtab history`` and ``trimtab explain`` show.
 """
 
 from __future__ import annotations

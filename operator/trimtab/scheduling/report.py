@@ -37,7 +37,8 @@ from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import Clock
-from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported, truncate
+from trimtab.kube.events.event import NORMAL, WARNING, Occurrence, RecentlyReported, truncate
+from trimtab.kube.events.paced import PacedEvents
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Pod, PodCondition
 from trimtab.kube.resources import PODS, ObjectReference
@@ -345,15 +346,11 @@ def _pod_scheduled(pod: Pod) -> PodCondition | None:
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
-EVENTS_PER_SECOND: Final = 25.0
-EVENTS_BURST: Final = 100.0
-"""Rate limit of events, which is a part of the recorder's limit for all controllers."""
-
 DRAIN_PERIOD: Final = 0.2
 """Seconds between two checks for queued events."""
 
-MAX_DRAINED: Final = 1_000
-"""Maximum number of queued events per check. Many of them may be repetitions, which are not sent."""
+MAX_SKIPPED: Final = 1_000
+"""Maximum number of repetitions, which are not sent, that one check skips in a row."""
 
 MAX_EVENTS: Final = 20_000
 MAX_NAMESPACE_EVENTS: Final = 2_000
@@ -455,11 +452,10 @@ class SchedulerReporter:
         self, conditions: PodConditionWriter, recorder: Recorder, metrics: SchedulerMetrics, clock: Clock
     ) -> None:
         self._conditions = conditions
-        self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._backlog = EventBacklog()
-        self._pace = TokenBucket(rate=EVENTS_PER_SECOND, burst=EVENTS_BURST, now=clock.monotonic())
+        self._paced = PacedEvents(recorder, clock, self._next_event)
         self._reported = RecentlyReported()
         self._totals: dict[str, _Totals] = {}
         self._rejected: dict[str, _Rejected] = {}
@@ -471,7 +467,7 @@ class SchedulerReporter:
         tasks.start_periodic("events", self._send_events, DRAIN_PERIOD)
 
     async def _send_events(self) -> None:
-        report_safely("events", self._drain)
+        report_safely("events", self._paced.send)
 
     # --- called by the cycle, the binder and the preemptor ----------------------------------------------------------
 
@@ -582,37 +578,37 @@ class SchedulerReporter:
         if not messages[known.message]:
             del messages[known.message]
 
-    def _drain(self) -> None:
-        """Send as many queued events as the rate limit allows now."""
-        monotonic = self._clock.monotonic()
-        for _ in range(MAX_DRAINED):
-            event = self._backlog.pop() if self._pace.wait(monotonic) <= 0 else None
+    def _next_event(self) -> Occurrence | None:
+        """Remove and return the next event, without those that were reported recently."""
+        now = self._clock.monotonic()
+        for _ in range(MAX_SKIPPED):
+            event = self._backlog.pop()
             if event is None:
-                return
+                return None
             if event.reason == reasons.FAILED_SCHEDULING:
                 kind = _kind_of(event.note)
-                if not self._reported.is_new(event.pod.uid, kind, now=monotonic):
+                if not self._reported.is_new(event.pod.uid, kind, now=now):
                     continue
-                self._reported.note(event.pod.uid, kind, now=monotonic)
-            self._pace.take(monotonic)
-            self._send(event)
+                self._reported.note(event.pod.uid, kind, now=now)
+            return self._occurrence(event)
+        return None
 
-    def _send(self, event: _Event) -> None:
+    def _occurrence(self, event: _Event) -> Occurrence:
         pod, related = event.pod, event.related
-        self._recorder.event(
-            _reference(pod),
-            reason=event.reason,
-            action=event.action,
-            note=event.note,
-            type=event.type,
-            related=None if related is None else _reference(related),
-        )
         log.info(
             "Emitted event %s about pod %s: %s",
             event.reason,
             pod.key,
             event.note,
             extra={"pod": pod.key, "uid": pod.uid},
+        )
+        return Occurrence(
+            regarding=_reference(pod),
+            reason=event.reason,
+            action=event.action,
+            note=event.note,
+            type=event.type,
+            related=None if related is None else _reference(related),
         )
 
 

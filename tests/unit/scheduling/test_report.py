@@ -21,6 +21,7 @@ from trimtab.api.plan import rfc3339
 from trimtab.api.scheduler_policy import QueueCounts, SchedulingCounts
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError
+from trimtab.kube.events.paced import BURST, RATE
 from trimtab.kube.objects import Pod, PodCondition
 from trimtab.kube.verbs import STRATEGIC_PATCH
 from trimtab.scheduling import report
@@ -28,8 +29,6 @@ from trimtab.scheduling.planner import Reject
 from trimtab.scheduling.preemption import Preemption
 from trimtab.scheduling.report import (
     CONFLICT_DELAY,
-    EVENTS_BURST,
-    EVENTS_PER_SECOND,
     MAX_NAMESPACE_EVENTS,
     PATCHES_BURST,
     PATCHES_PER_SECOND,
@@ -346,7 +345,7 @@ async def test_events_of_a_storm_are_rate_limited_and_namespaces_take_turns() ->
         await asyncio.sleep(1)
         assert "Pod/shop/web" in [str(each["regarding"]) for each in world.recorder.events]
         await asyncio.sleep(9)
-        assert len(world.recorder.events) <= EVENTS_BURST + 10 * EVENTS_PER_SECOND
+        assert len(world.recorder.events) <= BURST + 10 * RATE
     world.reporter.show_pending(QueueCounts())
     assert world.value("dropped_events") == 5_000 - MAX_NAMESPACE_EVENTS
 

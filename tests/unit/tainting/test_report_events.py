@@ -17,13 +17,14 @@ from tests.fixtures.golden import Golden
 from tests.unit.tainting.deadlines import START
 from tests.unit.tainting.reporting import change, ended, limit, stuck
 from trimtab.api.taint_manager import Mode, TaintManagerSpec, TaintManagerStatus
+from trimtab.kube.events.paced import BURST, RATE
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.resources import ObjectReference
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import EventReporter, Reporter
-from trimtab.tainting.report import events as pace
+from trimtab.tainting.report.events import NODES, PODS, REFUSALS
 from trimtab.tainting.report.reporter import TaintManagerMetrics
 
 POD, NODE = "Pod/shop/web", "Node/n1"
@@ -316,11 +317,11 @@ class TestFloods:
             events.deadline_set(limit(f"web-{number}", node=f"n{number % 100}"), None)
         events.drain()
         first = recorded.whom()
-        assert len(first) == pace.BURST
+        assert len(first) == BURST
         assert {about.partition("/")[0] for about, _ in first} == {"Node"}
         clock.time += 10
         events.drain()
-        assert len(recorded.take()) == min(pace.BURST, 10 * pace.RATE)
+        assert len(recorded.take()) == min(BURST, 10 * RATE)
 
     def test_refusals_are_sent_first(self, recorded: FakeRecorder, events: EventReporter) -> None:
         for number in range(200):
@@ -330,14 +331,14 @@ class TestFloods:
         assert recorded.take()[0][0] == POD
 
     def test_dropped_events_are_counted(self, events: EventReporter) -> None:
-        for number in range(pace.PODS + 5):
+        for number in range(PODS + 5):
             events.due_pod_outcome(ended(limit(f"web-{number}")))
-        for number in range(pace.REFUSALS + 4):
+        for number in range(REFUSALS + 4):
             events.due_pod_outcome(ended(limit(f"web-{number}"), DuePodResult.REFUSED))
-        for number in range(pace.NODES + 3):
+        for number in range(NODES + 3):
             events.taint_changed(change(f"n{number}"), "u")
         assert events.backlog.omitted == 12
-        assert len(events.backlog) == pace.PODS + pace.REFUSALS + pace.NODES
+        assert len(events.backlog) == PODS + REFUSALS + NODES
 
     @given(
         st.lists(
@@ -413,7 +414,7 @@ async def test_7200_events_do_not_delay_other_controllers() -> None:
         recorder.event(ObjectReference(kind="Node", name="other"), reason="ScaleDown", action="RemoveNode", note="goes")
         await asyncio.sleep(1)
         assert "ScaleDown" in {call.body["reason"] for call in api.calls[before:]}
-        await asyncio.sleep(7200 / pace.RATE)
+        await asyncio.sleep(7200 / RATE)
         posting.cancel()
         await asyncio.gather(posting, return_exceptions=True)
         assert recorder.statistics().dropped == {}

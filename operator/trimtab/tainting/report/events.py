@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.bounds import named, plural
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import NAME, OBSERVE, Mode, TaintManagerSpec, TaintManagerStatus
 from trimtab.kube.clock import Clock
-from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported
+from trimtab.kube.events.event import NORMAL, WARNING, Occurrence, RecentlyReported
+from trimtab.kube.events.paced import PacedEvents
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_reference, pod_reference
 from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
-from trimtab.kube.token_bucket import TokenBucket
 from trimtab.tainting.deadlines import Deadline, describe_deadline
 from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
@@ -49,22 +50,11 @@ _OF_EVICTIONS: Final = frozenset({reasons.DISRUPTION_BUDGET, reasons.EVICTION_IN
 """Reasons for which only evictions are refused. All other reasons also apply to deletions."""
 
 
-class PendingEvent(Struct, frozen=True, kw_only=True):
-    """A queued event."""
-
-    regarding: ObjectReference
-    reason: str
-    action: str
-    note: str
-    type: str = NORMAL
-    related: ObjectReference | None = None
-
-
 class _DeadlineSet(Struct, frozen=True, gc=False):
     deadline: Deadline
     before: Deadline | None
 
-    def event(self, mode: Mode) -> PendingEvent:
+    def event(self, mode: Mode) -> Occurrence:
         deadline = self.deadline
         note = f"due for eviction from node {deadline.node} at {format_due(deadline)}: {describe_deadline(deadline)}"
         if self.before is not None:
@@ -77,7 +67,7 @@ class _DeadlineSet(Struct, frozen=True, gc=False):
 class _DeadlineCancelled(Struct, frozen=True, gc=False):
     deadline: Deadline
 
-    def event(self, mode: Mode) -> PendingEvent:  # noqa: ARG002  the same in every mode
+    def event(self, mode: Mode) -> Occurrence:  # noqa: ARG002  the same in every mode
         key, node = self.deadline.key, self.deadline.node
         note = f"Cancelling deletion of Pod {key}: no NoExecute taint of node {node} sets a deadline any more"
         return _on_pod(self.deadline, reasons.DEADLINE_CANCELLED, _CANCEL, note)
@@ -86,7 +76,7 @@ class _DeadlineCancelled(Struct, frozen=True, gc=False):
 class _PodOutcome(Struct, frozen=True, gc=False):
     outcome: DuePodOutcome
 
-    def event(self, mode: Mode) -> PendingEvent:  # noqa: ARG002
+    def event(self, mode: Mode) -> Occurrence:  # noqa: ARG002
         outcome, deadline = self.outcome, self.outcome.deadline
         if outcome.result is DuePodResult.REFUSED:
             note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {outcome.message}"
@@ -120,12 +110,12 @@ class _Summary:
         self.due[deadline.uid] = deadline.due
         self.taints[format_taint(deadline.taint)] = None
 
-    def event(self, node: str, uid: str) -> PendingEvent:
+    def event(self, node: str, uid: str) -> Occurrence:
         first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
         when = f"at {first}" if first == last else f"between {first} and {last}"
         pods, taints = plural(len(self.due), "pod"), "taint" if len(self.taints) == 1 else "taints"
         note = f"{pods} due for eviction {when} because of {taints} {named(list(self.taints))}"
-        return PendingEvent(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
+        return Occurrence(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
 
 
 class Backlog:
@@ -138,7 +128,7 @@ class Backlog:
     def __init__(self) -> None:
         self.omitted = 0
         self._refusals: OrderedDict[str, _PodOutcome] = OrderedDict()
-        self._nodes: deque[PendingEvent] = deque()
+        self._nodes: deque[Occurrence] = deque()
         self._summaries: dict[str, _Summary] = {}
         self._turns: list[tuple[float, str]] = []
         self._summed = RecentlyReported(window=SUMMARY_EVERY, most=NODES)
@@ -199,7 +189,7 @@ class Backlog:
         note = f"{'added' if change.add else 'removed'} taint {taint}: {change.message}"
         failed = change.add and change.taint.effect == NO_EXECUTE
         self.node_event(
-            PendingEvent(
+            Occurrence(
                 regarding=node_reference(change.node, uid),
                 reason=change.reason,
                 action=_TAINT if change.add else _UNTAINT,
@@ -208,14 +198,14 @@ class Backlog:
             )
         )
 
-    def node_event(self, event: PendingEvent) -> None:
+    def node_event(self, event: Occurrence) -> None:
         """Queue an event on a node."""
         if len(self._nodes) >= NODES:
             self.omitted += 1
         else:
             self._nodes.append(event)
 
-    def take(self, mode: Mode, uid_of: Callable[[str], str], *, now: float) -> PendingEvent | None:
+    def take(self, mode: Mode, uid_of: Callable[[str], str], *, now: float) -> Occurrence | None:
         """Remove and return the next event: refusals first, then node events, then pod events.
 
         Events of the same kind are returned in the order in which they were queued.
@@ -246,9 +236,9 @@ class Backlog:
             self.omitted += 1
 
 
-def note_on_node(name: str, uid: str, reason: str, note: str, *, warning: bool) -> PendingEvent:
+def note_on_node(name: str, uid: str, reason: str, note: str, *, warning: bool) -> Occurrence:
     """Create an event on a node."""
-    return PendingEvent(
+    return Occurrence(
         regarding=node_reference(name, uid),
         reason=reason,
         action=_NOTE,
@@ -262,8 +252,8 @@ def format_due(deadline: Deadline) -> str:
     return rfc3339(math.ceil(deadline.due))
 
 
-def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: str = NORMAL) -> PendingEvent:  # noqa: A002
-    return PendingEvent(
+def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: str = NORMAL) -> Occurrence:  # noqa: A002
+    return Occurrence(
         regarding=pod_reference(deadline.key, deadline.uid),
         reason=reason,
         action=action,
@@ -272,11 +262,6 @@ def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: st
         related=node_reference(deadline.node, ""),
     )
 
-
-RATE: Final = 25.0
-"""Events per second after the burst. It is half of the recorder's limit for all controllers together."""
-
-BURST: Final = 100.0
 
 DRAIN_EVERY: Final = 0.5
 """Seconds between two batches of events. A deadline that changes several times between two batches is reported once."""
@@ -298,12 +283,11 @@ class EventReporter:
     """
 
     def __init__(self, recorder: Recorder, clock: Clock, *, uid_of: Callable[[str], str]) -> None:
-        self._recorder = recorder
         self._clock = clock
         self._uid_of = uid_of
         self._mode = TaintManagerSpec().mode
         self._manager = ObjectReference.to(TAINT_MANAGERS, NAME)
-        self._pace = TokenBucket(rate=RATE, burst=BURST, now=clock.monotonic())
+        self._paced = PacedEvents(recorder, clock, self._next_event)
         self.backlog = Backlog()
         self._stuck: set[str] = set()
 
@@ -358,17 +342,8 @@ class EventReporter:
 
     def drain(self) -> None:
         """Send as many queued events as the rate limit allows now."""
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        while self.backlog and self._pace.wait(monotonic) <= 0:
-            event = self.backlog.take(self._mode, self._uid_of, now=now)
-            if event is None:
-                return
-            self._pace.take(monotonic)
-            self._recorder.event(
-                event.regarding,
-                reason=event.reason,
-                action=event.action,
-                note=event.note,
-                type=event.type,
-                related=event.related or self._manager,
-            )
+        self._paced.send()
+
+    def _next_event(self) -> Occurrence | None:
+        event = self.backlog.take(self._mode, self._uid_of, now=self._clock.now())
+        return event if event is None or event.related is not None else replace(event, related=self._manager)

@@ -211,7 +211,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         """
         times = [time for time in (due, self._runs.next_expiry()) if time is not None]
         if not times:
-            return LONGEST_SLEEP if self._status.out_of_sync else None
+            return LONGEST_SLEEP if self._status.out_of_sync or self._runs.out_of_sync else None
         return min(max(0.0, min(times) - now), LONGEST_SLEEP)
 
     async def _wait_until_ready(self) -> bool:

@@ -48,6 +48,7 @@ class RunManager:
         self._clock = clock
         self._runs: dict[str, Run] = {}
         self._listed = ""  # the UID of the policy whose runs were listed
+        self._unwritten: dict[str, DeschedulingRunStatus] = {}  # by run, statuses whose last write failed
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -66,12 +67,16 @@ class RunManager:
         known = self._runs.get(run.name)
         if known is not None and known.uid == run.uid and run.version < known.version:
             return False  # the response to our own write is newer
+        unwritten = self._unwritten.get(run.name)
+        if unwritten is not None and known is not None and known.uid == run.uid:
+            run = msgspec.structs.replace(run, status=unwritten)
         self._runs[run.name] = run
         return run.approved and (known is None or not known.approved)
 
     def forget(self, name: str) -> None:
         """Remove a deleted run."""
         self._runs.pop(name, None)
+        self._unwritten.pop(name, None)
 
     async def list_existing(self, uid: str) -> None:
         """List the existing runs of the policy, once per policy UID.
@@ -107,12 +112,17 @@ class RunManager:
         """
         return sum(run.status.phase == "Pending" and not run.approved for run in self._runs.values())
 
+    @property
+    def out_of_sync(self) -> bool:
+        """Return whether the status of a run could not be written. :meth:`tidy` writes it again."""
+        return bool(self._unwritten)
+
     def next_expiry(self) -> float | None:
         """Return the time at which the next open run expires; ``None`` if no run is open."""
         return lifecycle.next_expiry(self._runs.values())
 
     async def tidy(self, *, generation: int) -> None:
-        """Record approvals, and end runs that can no longer be approved or executed.
+        """Record approvals, end runs that can no longer be approved or executed, and repeat failed status writes.
 
         The method must not be called while a run is being executed.
 
@@ -121,6 +131,8 @@ class RunManager:
         """
         now = self._clock.now()
         for run in self.runs:
+            if run.name in self._unwritten:
+                run = await self._write(run, run.status)
             if run.status.phase is None:  # the process that created it was killed before it wrote the status
                 run = await self._write(run, lifecycle.initial_status(run.plan, now=now))
             newest = lifecycle.newest_of(self._runs.values())
@@ -227,7 +239,7 @@ class RunManager:
     async def _write(self, run: Run, status: DeschedulingRunStatus, *, strictly: bool = False) -> Run:
         """Write a run's status and return the updated run.
 
-        If the write fails, the status is kept in memory and written with the next change.
+        If the write fails temporarily, the status is kept in memory, and :meth:`tidy` writes it again.
 
         Args:
             run: the run.
@@ -240,6 +252,7 @@ class RunManager:
         try:
             answer = await write_status(self._api, DESCHEDULING_RUNS, run.name, status, clock=self._clock)
             changed = read_run(answer) or changed
+            self._unwritten.pop(run.name, None)
         except NotFound:  # the run was deleted, and the watch may miss the event
             self.forget(run.name)
             if strictly:
@@ -248,12 +261,13 @@ class RunManager:
         except (ApiError, Unreachable) as error:
             if strictly:
                 raise
-            passing = isinstance(error, TRANSIENT)
-            if passing:
-                message = "Failed to write the status of DeschedulingRun %s; retrying at the next change of the run: %s"
+            if isinstance(error, TRANSIENT):
+                level, message = logging.WARNING, "Failed to write the status of DeschedulingRun %s; retrying: %s"
+                self._unwritten[run.name] = status
             else:
-                message = "The API server rejected the status of DeschedulingRun %s: %s"
-            log.log(logging.WARNING if passing else logging.ERROR, message, run.name, error)
+                level, message = logging.ERROR, "The API server rejected the status of DeschedulingRun %s: %s"
+                self._unwritten.pop(run.name, None)
+            log.log(level, message, run.name, error)
         self._runs[run.name] = changed
         return changed
 

@@ -305,6 +305,21 @@ async def test_unrecorded_start_evicts_nothing_and_is_retried() -> None:
     assert phases(desk) == ["Completed"]
 
 
+async def test_failed_status_write_is_repeated_without_another_change() -> None:
+    desk = Desk()
+    desk.write(mode="Act", interval="1h")
+    desk.executor.takes = 20.0
+    async with desk.running():
+        await asyncio.sleep(10)
+        before = copy.deepcopy(runs(desk)[0])
+        desk.api.fail(ServerError("down", status=500), times=3 * RETRY.attempts, method="PATCH", path=f"{RUNS}/")
+        await asyncio.sleep(25)
+        assert phases(desk) == ["Acting"]
+        desk.controller.observe_run(before)  # a relist delivers the status that the API server has
+        await asyncio.sleep(60)
+        assert phases(desk) == ["Completed"]
+
+
 async def test_taken_run_name_gets_suffix() -> None:
     desk = Desk()
     desk.api.put(f"{RUNS}/default-20270115-080000", {"metadata": {"name": "default-20270115-080000"}, "spec": {}})

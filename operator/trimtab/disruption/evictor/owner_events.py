@@ -116,7 +116,7 @@ class OwnerEvents:
 def _single_note(entry: HistoryEntry) -> str:
     done = f"{_verb(entry)} pod" if entry.result == "Succeeded" else "the eviction has started: pod"
     return (
-        f"{done} {entry.pod} from node {entry.node} ({entry.reason}, requested by {_requester(entry)}): {entry.message}"
+        f"{done} {entry.pod} from node {entry.node} ({entry.reason}; requested by {_requester(entry)}): {entry.message}"
     )
 
 
@@ -128,7 +128,7 @@ def _common_note(entries: Sequence[HistoryEntry]) -> str:
     return (
         f"{' or '.join(_distinct(map(_verb, entries)))} {plural(len(entries), 'pod')} "
         f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: {named([entry.pod for entry in entries])} "
-        f"({named(causes)}, requested by {named(_distinct(map(_requester, entries)))}); {why}"
+        f"({named(causes)}; requested by {' and '.join(_distinct(map(_requester, entries)))}); {why}"
     )
 
 
@@ -139,7 +139,7 @@ def _verb(entry: HistoryEntry) -> str:
 def _requester(entry: HistoryEntry) -> str:
     """Return who evicted the pod: the controller of trimtab, and its policy and strategy if it has them."""
     policy = f" for policy {entry.policy}" if entry.policy else ""
-    strategy = f", strategy {entry.strategy}" if entry.policy and entry.strategy else ""
+    strategy = f" (strategy {entry.strategy})" if entry.policy and entry.strategy else ""
     return f"the {_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
 
 

@@ -43,11 +43,10 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
         recorder.event(policy, reason=action.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result == STARTED:
         origin = f"(policy {action.policy}, strategy {action.strategy})"
-        note = f"eviction from {action.node} not complete: {outcome.message} {origin}"
+        note = f"eviction from {action.node} has started: {outcome.message} {origin}"
         recorder.event(pod, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=node)
-        note = (
-            f"eviction of {action.key} from {action.node} not complete: {outcome.message} (strategy {action.strategy})"
-        )
+        started = f"eviction of {action.key} from {action.node} has started"
+        note = f"{started}: {outcome.message} (strategy {action.strategy})"
         recorder.event(policy, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result in {REFUSED, FAILED}:
         note = f"not evicted from {action.node}: {outcome.message} (policy {action.policy}, strategy {action.strategy})"

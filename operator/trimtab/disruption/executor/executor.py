@@ -610,7 +610,7 @@ class Execution:
         pod = self._dependencies.view.pod(eviction.action.key)
         if eviction.response_lost and (pod is None or pod.uid != eviction.action.uid or pod.deleted is not None):
             return EVICTED_RESPONSE_LOST
-        tries = f" (tried {eviction.tries} times)" if eviction.tries > 1 else ""
+        tries = f"; tried {eviction.tries} times" if eviction.tries > 1 else ""
         unknown = "; it is unknown whether the pod is evicted" if last.uncertain else ""
         return msgspec.structs.replace(last, message=f"{last.message}{unknown}{tries}")
 

@@ -82,9 +82,8 @@ class StartedEviction:
         if self.surge:
             message = f"{self.answer.message}; the rollout {why}, and continues"
         else:
-            message = (
-                f"the eviction in the background {why}, and continues; response to the request: {self.answer.message}"
-            )
+            answer = self.answer.message
+            message = f"the eviction {why}, and continues in the background; the API server responded: {answer}"
         return msgspec.structs.replace(self.answer, message=message)
 
 

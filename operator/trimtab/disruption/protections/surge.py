@@ -140,7 +140,7 @@ def rollout_progress(rollout: Rollout) -> Refusal | None:
     name = f"Deployment {rollout.name}"
     if rollout.observed_generation < rollout.generation:
         generations = (
-            f"its generation is {rollout.generation}, and status.observedGeneration {rollout.observed_generation}"
+            f"its generation is {rollout.generation}, and status.observedGeneration is {rollout.observed_generation}"
         )
         return Refusal(ROLLOUT_IN_PROGRESS, f"the Deployment controller has not processed {name} yet: {generations}")
     wanted = rollout.replicas

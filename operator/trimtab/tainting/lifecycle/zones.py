@@ -395,7 +395,7 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     message = (
         f"condition Ready has been {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
         f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); rate limit of taints in "
-        f"this zone: {zone.rate:g} nodes per second"
+        f"this zone: {_rate(zone)}"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -409,6 +409,10 @@ def _waiting_nodes(
         message = (
             f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
             f"({zone.not_ready} of {zone.nodes} nodes not ready); "
-            f"rate limit of taints in this zone: {zone.rate:g} nodes per second"
+            f"rate limit of taints in this zone: {_rate(zone)}"
         )
         yield WaitingNode(name, zone.name, place, due, reason, message)
+
+
+def _rate(zone: Zone) -> str:
+    return f"{zone.rate:g} {'node' if zone.rate == 1.0 else 'nodes'} per second"

@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -81,8 +81,8 @@ class Turn(Struct, frozen=True):
     """The measurements of one program.
 
     Attributes:
-        pods: the number of evicted pods.
-        seconds: the time until the last eviction was granted.
+        pods: the number of evicted or deleted pods.
+        seconds: the time from the request for the first of them to the response to the last one.
         cpu: the CPU seconds of the program.
         peak_mb: the peak resident memory of the program in MB; 0 if it is not measured.
         reaction: the time from the first taint to the first eviction in seconds; 0 if the program does not need taints.
@@ -173,10 +173,11 @@ def _seconds(asked: Sequence[AuditEvent]) -> float:
     return (evictions[-1].stage_timestamp - began).total_seconds()
 
 
-def _reaction(asked: Sequence[AuditEvent]) -> float:
-    """Return the time from the first request of all to the first granted eviction."""
+def _reaction(asked: Sequence[AuditEvent], nodes: Collection[str]) -> float:
+    """Return the time from the first change to one of the nodes to the first granted eviction."""
     first = min(each.request_received_timestamp for each in _evictions(asked))
-    return (first - min(each.request_received_timestamp for each in asked)).total_seconds()
+    changes = [each for each in asked if each.what == "nodes" and each.object_ref.name in nodes]
+    return (first - min(each.request_received_timestamp for each in changes)).total_seconds()
 
 
 def by_script(stage: Stage) -> Turn:
@@ -251,7 +252,7 @@ def by_trimtab(stage: Stage) -> Turn:
             meter = Meter((pid,))
             stage.taint(nodes)
         used, peak = meter.read()[0], memory_mb(pid, "VmHWM")
-    return Turn(wanted, _seconds(found), used, peak, reaction=_reaction(found))
+    return Turn(wanted, _seconds(found), used, peak, reaction=_reaction(found, nodes))
 
 
 RUN: Final[dict[str, Callable[[Stage], Turn]]] = {"script": by_script, "kubectl": by_kubectl, "trimtab": by_trimtab}

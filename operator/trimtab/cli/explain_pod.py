@@ -216,7 +216,7 @@ def _print_pending(document: Document, *, everything: bool) -> None:
     if scheduling["policy"]:
         echo(f"Scheduler {scheduling['scheduler']}, SchedulerPolicy {scheduling['policy']}.")
     preemption = document["preemption"]
-    if preemption is not None and preemption["victims"]:
+    if preemption is not None and preemption["node"]:
         echo(_preemption_line(preemption))
     for line in _summary_lines(document):
         echo(line)
@@ -233,6 +233,8 @@ def _print_pending(document: Document, *, everything: bool) -> None:
 
 def _preemption_line(preemption: Document) -> str:
     victims = preemption["victims"]
+    if not victims:
+        return f"The scheduler nominates node {preemption['node']}: {preemption['message']}."
     named = [
         f"{each['pod']} (priority {each['priority']}{', violates a PodDisruptionBudget' * each['violatesBudget']})"
         for each in victims[:MAX_VICTIMS]

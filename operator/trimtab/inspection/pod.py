@@ -144,6 +144,10 @@ def _preemption(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
     """Return which pods the scheduler would preempt for a pod that fits on no node, if it scheduled the pod now."""
     from trimtab.scheduling.preemption import Preemption, PreemptionPlanner
 
+    profile = _policy_profile(cluster, pod)
+    if profile is not None and not profile.preempts:
+        message = f"spec.disablePreemption of SchedulerPolicy {_policy_name(cluster, pod)} is true"
+        return {"node": None, "victims": [], "message": message}
     with cluster.snapshot.fork():
         found = PreemptionPlanner(cluster.snapshot, placer).plan(pod)
     if not isinstance(found, Preemption):

@@ -350,7 +350,7 @@ DRAIN_PERIOD: Final = 0.2
 """Seconds between two checks for queued events."""
 
 MAX_SKIPPED: Final = 1_000
-"""Maximum number of repetitions, which are not sent, that one check skips in a row."""
+"""Maximum number of repetitions, which are not sent, that one check skips."""
 
 MAX_EVENTS: Final = 20_000
 MAX_NAMESPACE_EVENTS: Final = 2_000
@@ -456,6 +456,7 @@ class SchedulerReporter:
         self._clock = clock
         self._backlog = EventBacklog()
         self._paced = PacedEvents(recorder, clock, self._next_event)
+        self._skips_left = MAX_SKIPPED
         self._reported = RecentlyReported()
         self._totals: dict[str, _Totals] = {}
         self._rejected: dict[str, _Rejected] = {}
@@ -467,6 +468,7 @@ class SchedulerReporter:
         tasks.start_periodic("events", self._send_events, DRAIN_PERIOD)
 
     async def _send_events(self) -> None:
+        self._skips_left = MAX_SKIPPED
         report_safely("events", self._paced.send)
 
     # --- called by the cycle, the binder and the preemptor ----------------------------------------------------------
@@ -581,13 +583,11 @@ class SchedulerReporter:
     def _next_event(self) -> Occurrence | None:
         """Remove and return the next event, without those that were reported recently."""
         now = self._clock.monotonic()
-        for _ in range(MAX_SKIPPED):
-            event = self._backlog.pop()
-            if event is None:
-                return None
+        while self._skips_left and (event := self._backlog.pop()) is not None:
             if event.reason == reasons.FAILED_SCHEDULING:
                 kind = _kind_of(event.note)
                 if not self._reported.is_new(event.pod.uid, kind, now=now):
+                    self._skips_left -= 1
                     continue
                 self._reported.note(event.pod.uid, kind, now=now)
             return self._occurrence(event)

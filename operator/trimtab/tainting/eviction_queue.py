@@ -113,13 +113,13 @@ class EvictionQueue:
         self._retried: dict[str, float] = {}
         self._stopping = False
         self._stuck = StuckNodeFinder(services)
+        # _process() returns no delay and raises nothing: the retries of a pod are scheduled with requeue_at().
         self._queue = DueQueue(
             self._process,
             rates=spec.user_taint_rates,
             zone_of=self._zone_of,
             unlimited_from=self._unlimited_from,
             pods=self._pods,
-            # _process returns no delay and raises nothing: the retries of a pod are scheduled with requeue_at().
             workers=min(workers, services.evictor.limits.max_concurrent or workers),
             clock=services.clock,
             stale=lambda: services.stale() is not None,

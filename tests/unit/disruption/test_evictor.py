@@ -27,7 +27,7 @@ from trimtab.disruption.evictor.requests import (
     EvictionRequest,
     Requester,
 )
-from trimtab.disruption.evictor.retries import RETRIES_PER_SECOND, EvictionRetries
+from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECOND, EvictionRetries
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
@@ -553,6 +553,23 @@ async def test_waiters_are_admitted_in_order():
         await asyncio.sleep(0.95)
     waits(world, three, POLICY), "the drain came first, and asks every second"
     admitted(world, two, DRAIN)
+
+
+async def test_many_waiting_requests_are_repeated_less_often_and_keep_their_places():
+    world, number = World(limits=EvictionLimits(max_concurrent=1)), 2_000
+    first, *pods = [world.add(f"web-{index}") for index in range(number + 1)]
+    admitted(world, first).in_flight = True
+    found = [world.evictor.admit(request(each, TAINTS, deadline=1.0), each) for each in pods]
+    assert isinstance(found[0], PendingEviction)
+    assert isinstance(found[-1], PendingEviction)
+    assert found[0].retry_after == ADMISSION_RETRY
+    assert found[-1].retry_after == pytest.approx(number / RETRIES_PER_SECOND, rel=0.01)
+    await asyncio.sleep(found[-1].retry_after)
+    assert found[-1].request in [each.request for each in world.evictor.waiting()], "it keeps its place"
+
+    other = world.evictor.admit(request(pods[0], DRAIN), pods[0])
+    assert isinstance(other, PendingEviction)
+    assert other.retry_after == ADMISSION_RETRY, "the requests of others do not count"
 
 
 async def test_strategies_of_one_policy_do_not_wait_for_each_other():

@@ -14,6 +14,7 @@ from tests.unit.inspection.clusters import NOW, cluster_of, descheduler
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.history_record import HistoryEntry
 from trimtab.api.plan import rfc3339
+from trimtab.api.scheduler_policy import SchedulerPolicy, SchedulerPolicySpec
 from trimtab.inspection.cluster import PolicySet
 from trimtab.inspection.pod import explain_pod
 from trimtab.inspection.pod_node_groups import CLEAR_BACKOFF
@@ -196,6 +197,12 @@ def test_victims_of_the_preemption_are_named() -> None:
         "shop/low-1": True,
         "shop/low-2": False,
     }
+
+    policy = SchedulerPolicy(spec=SchedulerPolicySpec(scheduler_name="default-scheduler", disable_preemption=True))
+    ours = cluster_of(full, *low, waiting().priority(10), policies=PolicySet(schedulers=(policy,)))
+    document = explain_pod(ours, "shop", "web-1")
+    assert document is not None
+    assert (document["preemption"]["node"], document["preemption"]["victims"]) == (None, [])
 
     preemption = explained(full, *low, waiting().priority(5))["preemption"]
     assert (preemption["node"], preemption["victims"]) == (None, [])

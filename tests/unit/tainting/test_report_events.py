@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.fakes.api import FakeApi
@@ -83,6 +84,16 @@ class TestDeadlines:
         events.deadline_set(limit(), before)
         events.drain()
         assert recorded.take() == []
+
+    def test_summary_names_only_current_taints(self, recorded: FakeRecorder, events: EventReporter) -> None:
+        first = limit()
+        second = replace(first, taint=replace(first.taint, key="example.com/second"), due=first.due - 1)
+        events.deadline_set(first, None)
+        events.deadline_set(second, first)
+        events.drain()
+        [summary] = [each for each in recorded.take() if "pod due" in each[2]]
+        assert first.taint.key not in summary[2]
+        assert second.taint.key in summary[2]
 
     def test_observe_mode_event_is_report_only(
         self, recorded: FakeRecorder, events: EventReporter, golden: Golden

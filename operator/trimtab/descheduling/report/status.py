@@ -114,7 +114,8 @@ class PolicyStatus:
             self.cycle_interrupted = True
             last = max(last or 0.0, running.last_transition_time.timestamp())
             self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
-        self._cycle_generation = self._status.observed_generation
+        # After a conflict it is unknown whether a cycle of this generation has run.
+        self._cycle_generation = 0 if self._has_conflict() else self._status.observed_generation
         return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
 
     async def waiting(
@@ -524,8 +525,6 @@ def _eviction(outcome: Outcome) -> Eviction:
         cause=action.cause,
     )
 
-
-log = logging.getLogger(__name__)
 
 SHOWN: Final = 5
 """Maximum number of pods that an event names, because an event's note is limited to 1,024 characters.

@@ -67,9 +67,10 @@ class RunManager:
         known = self._runs.get(run.name)
         if known is not None and known.uid == run.uid and run.version < known.version:
             return False  # the response to our own write is newer
-        unwritten = self._unwritten.get(run.name)
-        if unwritten is not None and known is not None and known.uid == run.uid:
-            run = msgspec.structs.replace(run, status=unwritten)
+        if known is None or known.uid != run.uid:
+            self._unwritten.pop(run.name, None)
+        elif run.name in self._unwritten:
+            run = msgspec.structs.replace(run, status=self._unwritten[run.name])
         self._runs[run.name] = run
         return run.approved and (known is None or not known.approved)
 

@@ -34,7 +34,7 @@ minute (:meth:`Evictor.restore`).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -319,6 +319,7 @@ class Evictor:
         self._permits: dict[Permit, None] = {}
         self._terminating: dict[str, _TerminatingPod] = {}
         self._waiters: dict[_WaiterKey, _Waiter] = {}
+        self._waiting_of: Counter[Requester] = Counter()
         self._lines: dict[tuple[str, LimitScope], dict[_WaiterKey, _Waiter]] = {}
         """The waiters by the limit and scope that they wait for."""
         self._windows: dict[LimitScope, SlidingWindow] = {}
@@ -836,6 +837,7 @@ class Evictor:
     ) -> PendingEviction:
         now, key = self._now(), (request.uid, request.requester)
         known = self._waiters.get(key)
+        retry_after = self._retry_after(request)
         since = now if known is None or now > known.until else known.waiting.since
         waiting = PendingEviction(
             request=request,
@@ -844,28 +846,33 @@ class Evictor:
             waits_for=waits_for,
             since=since,
             scope=ALL if limit in ("", BUDGET) else scope,
-            retry_after=self._retry_after(request),
+            retry_after=retry_after,
         )
         self._forget_waiter(key)
         self._waiters[key] = self._lines.setdefault((limit, scope), {})[key] = _Waiter(
-            waiting, limit, scope, now + expiry
+            waiting, limit, scope, now + max(expiry, 2 * retry_after)
         )
+        self._waiting_of[request.requester] += 1
         return waiting
 
     def _retry_after(self, request: EvictionRequest) -> float:
-        """Return the seconds until a waiting request is repeated, which are more if many requests wait.
+        """Return the seconds until a waiting request is repeated, which are more if its requester has many of them.
 
-        A request without a deadline is repeated before it would lose its place. A request with a deadline has its place
-        by its deadline, so it cannot lose it, and thousands of them may be repeated less often.
+        A drain and a policy repeat a request at least three times before it would be dropped. The taint manager has
+        thousands of requests in a large outage, and repeats them less often.
         """
-        spread = len(self._waiters) / RETRIES_PER_SECOND
+        spread = self._waiting_of[request.requester] / RETRIES_PER_SECOND
         if request.deadline is None:
-            spread = min(spread, REQUEST_EXPIRY / 2)
+            spread = min(spread, REQUEST_EXPIRY / 3)
         return max(ADMISSION_RETRY, spread)
 
     def _forget_waiter(self, key: _WaiterKey) -> None:
         waiter = self._waiters.pop(key, None)
         if waiter is not None:
+            requester = key[1]
+            self._waiting_of[requester] -= 1
+            if not self._waiting_of[requester]:
+                del self._waiting_of[requester]
             line = self._lines[waiter.limit, waiter.scope]
             del line[key]
             if not line:

@@ -393,9 +393,9 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     status = inputs.ready[name]
     key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
     message = (
-        f"condition Ready has been {status} since {rfc3339(place.since)}; zone {zone.name or 'without a name'} "
-        f"is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); rate limit of taints in "
-        f"this zone: {_rate(zone)}"
+        f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
+        f"zone {zone.name or 'without a name'} is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); "
+        f"rate limit of taints in this zone: {_rate(zone)}"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 

@@ -100,21 +100,21 @@ class _PodOutcome(Struct, frozen=True, gc=False):
 class _Summary:
     """The pods of one node that have a deadline, as reported by one summary event."""
 
-    __slots__ = ("due", "taints")
+    __slots__ = ("due",)
 
     def __init__(self) -> None:
-        self.due: dict[str, float] = {}
-        self.taints: dict[str, None] = {}
+        self.due: dict[str, tuple[float, str]] = {}  # by pod, the due time and the taint
 
     def add(self, deadline: Deadline) -> None:
-        self.due[deadline.uid] = deadline.due
-        self.taints[format_taint(deadline.taint)] = None
+        self.due[deadline.uid] = deadline.due, format_taint(deadline.taint)
 
     def event(self, node: str, uid: str) -> Occurrence:
-        first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
+        times = [due for due, _ in self.due.values()]
+        taints = list(dict.fromkeys(taint for _, taint in self.due.values()))
+        first, last = (rfc3339(math.ceil(end(times))) for end in (min, max))
         when = f"at {first}" if first == last else f"between {first} and {last}"
-        pods, taints = plural(len(self.due), "pod"), "taint" if len(self.taints) == 1 else "taints"
-        note = f"{pods} due for eviction {when} because of {taints} {named(list(self.taints))}"
+        because = f"because of {'taint' if len(taints) == 1 else 'taints'} {named(taints)}"
+        note = f"{plural(len(self.due), 'pod')} due for eviction {when} {because}"
         return Occurrence(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
 
 

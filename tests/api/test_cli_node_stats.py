@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.waiting import wait_for
 from tests.node_summaries import GI, MI, summary
 from trimtab.cli.main import cli
 from trimtab_local.certificates import kubelet_certificate
@@ -219,6 +220,15 @@ def test_explain_node_reads_the_live_node(kubelet: Kubelet, use: Callable[[int],
     assert kubelet.paths == ["/stats/summary"]
 
 
+def may_list_nodes(cluster: LocalCluster, namespace: str) -> bool:
+    spec = {
+        "user": f"system:serviceaccount:{namespace}:default",
+        "resourceAttributes": {"verb": "list", "resource": "nodes"},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(cluster.client.request("POST", path, {"spec": spec})["status"]["allowed"])
+
+
 def test_missing_permission_for_the_proxy_is_a_warning_that_names_it(
     cluster: LocalCluster, kubelet: Kubelet, namespace: str, policy: Path, tmp_path: Path
 ) -> None:
@@ -232,6 +242,7 @@ def test_missing_permission_for_the_proxy_is_a_warning_that_names_it(
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}]
     cluster.client.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": kubelet.name}, "rules": rules})
     cluster.client.request("POST", f"{rbac}/clusterrolebindings", binding)
+    wait_for(lambda: may_list_nodes(cluster, namespace), "the permission to list to be in effect")
     try:
         result = run("plan", "--policy", policy, "--now", NOW, "-o", "json", "--kubeconfig", kubeconfig)
     finally:

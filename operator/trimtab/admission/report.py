@@ -411,7 +411,7 @@ def _conditions(
             condition(READY, False, reasons.INVALID_PLACEMENT_ADMISSION, message),
             condition(DEGRADED, True, reasons.INVALID_PLACEMENT_ADMISSION, message),
         )
-    if failing := [f"{each.name}: {each.problem}" for each in replicas if each.problem]:
+    if failing := [f"replica {each.name}: {each.problem}" for each in replicas if each.problem]:
         degraded = condition(DEGRADED, True, reasons.REPLICA_DEGRADED, "; ".join(failing))
     else:
         degraded = condition(DEGRADED, False, reasons.ALL_WELL, "all replicas apply the rules")

@@ -45,6 +45,7 @@ from trimtab.api.base import (
 )
 from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
 from trimtab.api.scheduler_plugins import LABEL_KEY, LabelKey
+from trimtab.api.schema import describe_pattern
 from trimtab.api.state import state_meta
 
 KIND: Final = "PlacementAdmission"
@@ -93,7 +94,7 @@ _NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = f"({_NAME})?"
 _KEY: Final = f"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
 _PAIR: Final = f" *{_KEY} *= *{_VALUE} *"
-SELECTOR: Final = f"^$|^{_PAIR}(,{_PAIR})*$"
+SELECTOR: Final = describe_pattern(f"^$|^{_PAIR}(,{_PAIR})*$", "be empty or a comma-separated list of key=value pairs")
 LabelValue = Annotated[str, Meta(max_length=63, pattern=f"^{_VALUE}$")]
 """The value of a label or taint. The API server would refuse all pods to which a rule adds an invalid value."""
 

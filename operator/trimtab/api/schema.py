@@ -309,6 +309,15 @@ def _check_size(size: int, schema: Schema, path: str, *, names: tuple[str, str],
         yield FieldError(path, f"must have at most {most} {unit}, not {size}")
 
 
+_DESCRIBED_PATTERNS: dict[str, str] = {}
+
+
+def describe_pattern(pattern: str, requirement: str) -> str:
+    """Return a pattern, and use ``requirement``, such as "be a list of numbers", in messages instead of it."""
+    _DESCRIBED_PATTERNS[pattern] = requirement
+    return pattern
+
+
 def _check_text(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
     if "enum" in schema:
         allowed = schema["enum"]
@@ -318,7 +327,8 @@ def _check_text(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
     yield from _check_size(len(value), schema, path, names=("minLength", "maxLength"), unit="characters")
     pattern = schema.get("pattern")
     if pattern and not re.fullmatch(pattern.removesuffix("$"), value):
-        yield FieldError(path, f"must match {pattern}, not {_show(value)}")
+        wanted = _DESCRIBED_PATTERNS.get(pattern) or f"match the pattern {pattern}"
+        yield FieldError(path, f"{_show(value)} is invalid: must {wanted}")
 
 
 def _check_number(value: float, schema: Schema, path: str) -> Iterator[FieldError]:

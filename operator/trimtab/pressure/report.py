@@ -229,7 +229,8 @@ class PressureReporter:
         fields = {"node": node, "pod": pod.key, "reason": planned.reason, "policy": policy.name}
         log.info("%s pod %s from node %s: %s", result, pod.key, node, planned.message, extra=fields)
         self.metrics.evictions.labels(policy.name, result, planned.reason).inc()
-        note = f"{result} from node {node} with a grace period of {planned.grace_period}s: {planned.message}"
+        how = "evicted" if planned.how == "Evict" else "deleted, because its eviction was refused for deleteAfter,"
+        note = f"{how} from node {node} with a grace period of {planned.grace_period}s: {planned.message}"
         self._event(_pod(pod), reasons.NODE_PRESSURE_EVICTION, _EVICT, note, policy, type_=WARNING)
 
     def refused(

@@ -282,7 +282,7 @@ async def test_problem_of_one_replica_is_reported_by_all_and_as_one_event() -> N
         await asyncio.sleep(5)
         a.wake()
         await asyncio.sleep(2 * HEARTBEAT)
-        expected = ("True", reasons.REPLICA_DEGRADED, "b: Secret certificate: tls.key does not match")
+        expected = ("True", reasons.REPLICA_DEGRADED, "replica b: Secret certificate: tls.key does not match")
         assert setup.condition(DEGRADED) == expected
         assert setup.condition(READY)[0] == "True"
         [(about, reason, note)] = setup.recorder.take()

@@ -191,7 +191,7 @@ def test_node_affinity_type_defaults_to_required() -> None:
         (True, {"type": "integer"}, ("must be a whole number, not true",)),
         (float("nan"), {"type": "number"}, ("must be a number, not nan",)),
         (float("inf"), {"type": "integer"}, ("must be a whole number, not inf",)),
-        ("a\n", {"type": "string", "pattern": "^a$"}, ('must match ^a$, not "a\n"',)),
+        ("a\n", {"type": "string", "pattern": "^a$"}, ('"a\n" is invalid: must match the pattern ^a$',)),
         ("ab", {"type": "string", "maxLength": 1}, ("must have at most 1 characters, not 2",)),
         ("x" * 99, {"type": "integer"}, (f'must be a whole number, not "{"x" * 76}…',)),
         (

@@ -176,7 +176,7 @@ async def test_missing_target_is_reported_once_and_used_when_it_appears() -> Non
         await world.settled(60)
 
         assert world.ready(path) == ("False", "TargetNotFound")
-        wanted = f"spec.scaleTargetRef: MachineSet.machine.openshift.io a does not exist in namespace {NS}"
+        wanted = f'spec.scaleTargetRef: MachineSet.machine.openshift.io "a" not found in namespace {NS}'
         assert world.message(path) == wanted
         assert world.recorder.events == [("ma", "FailedGetTarget", wanted)]
         assert len(world.writes()) == 1

@@ -134,8 +134,7 @@ def test_query_values_select_nodes_and_victims(
 def test_messages_have_query_values() -> None:
     made = plan([*TWO, *filled("n1", 3)], loads({"n1": 0.705, "n2": 0.1}))
     recorded = (
-        "the MetricResource utilization of n1 is 70%, above the target of 50%; that of n2 is 10%, "
-        "by measured utilization"
+        "the MetricResource utilization of n1 is 70%, above the target of 50%; n2 is at 10%, by measured utilization"
     )
     assert made.actions[0].message == recorded
 

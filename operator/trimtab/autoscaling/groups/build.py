@@ -104,7 +104,7 @@ def target_not_found_message(autoscaler: MachineAutoscaler) -> str:
     """Return the message for a MachineAutoscaler whose target does not exist."""
     target = autoscaler.spec.scale_target_ref
     kind = f"{target.kind}.{target.api_version.partition('/')[0]}"
-    return f"spec.scaleTargetRef: {kind} {target.name} does not exist in namespace {autoscaler.metadata.namespace}"
+    return f'spec.scaleTargetRef: {kind} "{target.name}" not found in namespace {autoscaler.metadata.namespace}'
 
 
 def target_unsupported_message(autoscaler: MachineAutoscaler, governed: str) -> str:

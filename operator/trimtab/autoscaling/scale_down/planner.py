@@ -472,17 +472,17 @@ class _ScaleDownPlanner:
         since = candidate.since if candidate.since is not None else self._now
         state = "unready and unneeded" if unready(candidate.node) else "unneeded"
         moves, targets = len(attempt.moves), len({target for _, target in attempt.moves})
-        places = "no pod needs to move"
+        places = "no pods need to be rescheduled"
         if moves:
             places = (
-                f"{moves} pod{'s' if moves > 1 else ''} {'fit' if moves > 1 else 'fits'} on "
+                f"its {f'{moves} pods fit' if moves > 1 else 'pod fits'} on "
                 f"{targets} other node{'s' if targets > 1 else ''}"
             )
         ignored = ""
         if candidate.node.name in self._held_too_long:
             ignored = "; blocked for longer than maxHold, so annotations of its pods no longer block its removal"
         return (
-            f"{used.describe(slot)}; the threshold is {percent(threshold)}; it has been {state} for "
+            f"{used.describe(slot)}; the threshold is {percent(threshold)}; the node has been {state} for "
             f"{elapsed(self._now - since)} (required: {candidate.needed:.10g}s); {places}{ignored}"
         )
 

@@ -108,7 +108,7 @@ def _unschedulable_reason(diagnosis: Diagnosis, context: ExplanationContext) -> 
     if not context.groups:
         return (
             reasons.NO_NODE_GROUPS,
-            "there is no node group: no MachineAutoscaler has a target, and no object has both size annotations",
+            "no MachineAutoscaler has a valid target, and no object has the annotations of minimum and maximum size",
         )
     if diagnosis.refusal is not None:
         return reasons.NO_GROUP_FITS, f"the pod fits on no node: {diagnosis.refusal}"
@@ -125,13 +125,13 @@ def _unschedulable_reason(diagnosis: Diagnosis, context: ExplanationContext) -> 
     if not limited:
         unknown = [group for group in context.groups if group.id not in context.slots]
         reason = reasons.NO_TEMPLATE if len(unknown) == number else reasons.NO_GROUP_FITS
-        return reason, f"0/{number} node groups fit the pod: {sentence}."
+        return reason, f"the pod fits 0/{number} node groups: {sentence}."
     limit_texts = names_text([f"{group.key}: {limit_reason.message}" for group, limit_reason in limited])
-    others = f" Other groups do not fit: {sentence}." if sentence else ""
+    others = f" It does not fit the others: {sentence}." if sentence else ""
     first = limited[0][1]
     return (
         first.reason,
-        f"{len(limited)}/{number} node groups fit the pod, but cannot be scaled up: {limit_texts}.{others}",
+        f"the pod fits {len(limited)}/{number} node groups, which cannot be scaled up: {limit_texts}.{others}",
     )
 
 

@@ -403,7 +403,7 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
     elif cycle.mode == "Act":
         summary = f"evicted {done}{also} of {planned} planned, kept {kept}"
     elif cycle.mode == "Approve" and planned:
-        summary = f"would evict {planned}, kept {kept}; run {cycle.run} is waiting for spec.approved"
+        summary = f"would evict {planned}, kept {kept}; DeschedulingRun {cycle.run} is waiting for approval"
     else:
         summary = f"would evict {planned}, kept {kept}"
     missing = [each.message for each in cycle.missing_namespaces if each.field == INCLUDE]
@@ -566,7 +566,7 @@ def announce_plan(policy: DeschedulerPolicy, plan: Plan, run: Run | None, *, rec
         reason, action, waits = (
             reasons.WAITING_FOR_APPROVAL,
             "Approve",
-            f"; run {run.name} is waiting for spec.approved",
+            f"; DeschedulingRun {run.name} is waiting for approval (spec.approved: true)",
         )
     note = f"would evict {plural(len(plan.actions), 'pod')}: {shown}{more}{waits}"
     recorder.event(reference(policy), reason=reason, action=action, note=note)

@@ -348,8 +348,8 @@ class _Repair:
         others = sorted(self._conflicts.neighbours(pod.key))
         places = sorted({f"{conflict.topology_key}={conflict.value}" for conflict in self._conflicts.broken(pod.key)})
         names = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
-        pods = plural(len(others), "pod")
+        pods = plural(len(others), "other pod")
         return (
-            f"this pod and {pods} in the same topology domain ({', '.join(places)}) violate required pod "
-            f"anti-affinity: {names}"
+            f"required anti-affinity between the pod and {pods} in the same topology domain ({', '.join(places)}) is "
+            f"violated: {names}"
         )

@@ -327,7 +327,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         there = 100.0 * used / max(int(self._table.allocatable[found, level.column]), 1)
         text = (
             f"the {level.resource} utilization of {pod.node} is {percent(worst.share, level.target)}%, above the "
-            f"target of {percent(level.target)}%; that of {nodes.node(found).name} is {there:.0f}%"
+            f"target of {percent(level.target)}%; {nodes.node(found).name} is at {there:.0f}%"
         )
         text += ", by measured utilization" if self._node_usage.resources else ""
         refusal = context.plan_move(pod, found, reason=NODE_OVERUTILIZED, message=text)

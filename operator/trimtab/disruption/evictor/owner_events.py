@@ -115,9 +115,7 @@ class OwnerEvents:
 
 def _single_note(entry: HistoryEntry) -> str:
     done = f"{_verb(entry)} pod" if entry.result == "Succeeded" else "the eviction has started: pod"
-    return (
-        f"{done} {entry.pod} from node {entry.node} ({entry.reason}; requested by {_requester(entry)}): {entry.message}"
-    )
+    return f"{done} {entry.pod} from node {entry.node}: {entry.message} ({entry.reason}; {_requester(entry)})"
 
 
 def _common_note(entries: Sequence[HistoryEntry]) -> str:
@@ -127,8 +125,8 @@ def _common_note(entries: Sequence[HistoryEntry]) -> str:
         why = f"for example, {entries[0].pod}: {why}"
     return (
         f"{' or '.join(_distinct(map(_verb, entries)))} {plural(len(entries), 'pod')} "
-        f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: {named([entry.pod for entry in entries])} "
-        f"({named(causes)}; requested by {' and '.join(_distinct(map(_requester, entries)))}); {why}"
+        f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: {named([entry.pod for entry in entries])}; "
+        f"{why} ({named(causes)}; {'; '.join(_distinct(map(_requester, entries)))})"
     )
 
 
@@ -138,9 +136,9 @@ def _verb(entry: HistoryEntry) -> str:
 
 def _requester(entry: HistoryEntry) -> str:
     """Return who evicted the pod: the controller of trimtab, and its policy and strategy if it has them."""
-    policy = f" for policy {entry.policy}" if entry.policy else ""
-    strategy = f" (strategy {entry.strategy})" if entry.policy and entry.strategy else ""
-    return f"the {_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
+    policy = f", policy {entry.policy}" if entry.policy else ""
+    strategy = f", strategy {entry.strategy}" if entry.policy and entry.strategy else ""
+    return f"{_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

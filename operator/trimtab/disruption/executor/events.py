@@ -43,9 +43,9 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
         recorder.event(policy, reason=action.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result == STARTED:
         origin = f"(policy {action.policy}, strategy {action.strategy})"
-        note = f"eviction from {action.node} has started: {outcome.message} {origin}"
+        note = f"eviction from {action.node} in progress: {outcome.message} {origin}"
         recorder.event(pod, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=node)
-        started = f"eviction of {action.key} from {action.node} has started"
+        started = f"eviction of {action.key} from {action.node} in progress"
         note = f"{started}: {outcome.message} (strategy {action.strategy})"
         recorder.event(policy, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result in {REFUSED, FAILED}:

@@ -67,14 +67,13 @@ class StartedEviction:
             if IN_PROGRESS in pod.annotations:
                 self.marked = True
             elif self.marked:
-                return AttemptResult(
-                    REFUSED, EVACUATION_FAILED, "the component that handles the eviction did not complete it"
-                )
+                message = f"annotation {IN_PROGRESS} was removed, but the pod still runs: its migration has failed"
+                return AttemptResult(REFUSED, EVACUATION_FAILED, message)
         if now < self.until:
             return None
         if self.surge:
             return self.unfinished("is not complete yet")
-        message = f"the component that carries out the eviction has not moved the pod within {BACKGROUND_TIMEOUT:.0f}s"
+        message = f"the webhook accepted the eviction, but the pod still runs {BACKGROUND_TIMEOUT:.0f}s later"
         return AttemptResult(REFUSED, EVACUATION_FAILED, message)
 
     def unfinished(self, why: str) -> AttemptResult:
@@ -82,8 +81,7 @@ class StartedEviction:
         if self.surge:
             message = f"{self.answer.message}; the rollout {why}, and continues"
         else:
-            answer = self.answer.message
-            message = f"the eviction {why}, and continues in the background; the API server responded: {answer}"
+            message = f"it {why}, and continues in the background; API server response: {self.answer.message}"
         return msgspec.structs.replace(self.answer, message=message)
 
 

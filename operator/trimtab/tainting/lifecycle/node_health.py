@@ -461,7 +461,6 @@ NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values
 NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
 
 NO_READY_CONDITION: Final = "the node has no Ready condition yet"
-_ENDED: Final = "no condition of the node requires the taint any more"
 
 
 class TaintChange(Struct, frozen=True, gc=False):
@@ -543,11 +542,16 @@ def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[Ta
         if key in wanted and key not in there:
             changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
         elif key not in wanted:
-            message = "the node is schedulable again" if key == UNSCHEDULABLE else _ENDED
-            changes.append(
-                TaintChange(node.name, Taint(key, NO_SCHEDULE), False, reasons.NODE_CONDITION_ENDED, message)
-            )
+            reason = reasons.NODE_UNCORDONED if key == UNSCHEDULABLE else reasons.NODE_CONDITION_ENDED
+            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, reason, _removal_message(key, ready)))
     return changes
+
+
+def _removal_message(key: str, ready: str | None) -> str:
+    if key == UNSCHEDULABLE:
+        return "spec.unschedulable is false"
+    condition = next((name for name, each in PRESSURE_KEYS.items() if each == key), None)
+    return f"condition Ready is {ready}" if condition is None else f"condition {condition} is not True"
 
 
 def no_execute_taints(node: Node) -> dict[str, Taint]:

@@ -395,7 +395,7 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     message = (
         f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
         f"zone {zone.name or 'without a name'} is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); "
-        f"rate limit of taints in this zone: {_rate(zone)}"
+        f"the nodes of the zone are tainted at {_rate(zone)}"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -409,7 +409,7 @@ def _waiting_nodes(
         message = (
             f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
             f"({zone.not_ready} of {zone.nodes} nodes not ready); "
-            f"rate limit of taints in this zone: {_rate(zone)}"
+            f"the nodes of the zone are tainted at {_rate(zone)}"
         )
         yield WaitingNode(name, zone.name, place, due, reason, message)
 

@@ -87,7 +87,7 @@ class _PodOutcome(Struct, frozen=True, gc=False):
             return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
         evicted = outcome.result is DuePodResult.EVICTED
         held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
-        after = "later" if deadline.toleration is None else f"after its deadline {format_due(deadline)}"
+        after = "after it was due" if deadline.toleration is None else f"after its deadline {format_due(deadline)}"
         note = (
             f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}; "
             f"{'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s {after}{held}"

@@ -74,7 +74,7 @@ async def test_later_evictions_of_an_owner_are_reported_together():
     _, common = recorder.events
     assert common["related"] is None
     assert common["note"].startswith("evicted 4 pods from ")
-    assert ": web-1, web-2, web-3 and 1 more; " in common["note"]
+    assert ": web-1, web-2, web-3 and 1 more (" in common["note"]
     await asyncio.sleep(OWNER_INTERVAL)
     evict(world, world.add("web-9"))
     assert len(recorder.events) == 3

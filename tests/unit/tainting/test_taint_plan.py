@@ -89,7 +89,7 @@ def test_queued_nodes_are_kept_with_due_time():
         ("n2", reasons.EVICTION_RATE_LIMITED, "TaintManager", "default"),
         ("n3", reasons.EVICTION_RATE_LIMITED, "TaintManager", "default"),
     ]
-    assert "0.1 nodes per second; due at 2026-11-20T12:16:50Z" in waiting[0].message
+    assert "0.1 per second; due at 2026-11-20T12:16:50Z" in waiting[0].message
     assert "due at 2026-11-20T12:17:00Z" in waiting[1].message
     assert ends(made) == [("web-1", "2026-11-20T12:16:40Z")]
 

@@ -566,7 +566,7 @@ def announce_plan(policy: DeschedulerPolicy, plan: Plan, run: Run | None, *, rec
         reason, action, waits = (
             reasons.WAITING_FOR_APPROVAL,
             "Approve",
-            f"; DeschedulingRun {run.name} is waiting for approval (spec.approved: true)",
+            f"; to approve, set spec.approved of DeschedulingRun {run.name} to true",
         )
     note = f"would evict {plural(len(plan.actions), 'pod')}: {shown}{more}{waits}"
     recorder.event(reference(policy), reason=reason, action=action, note=note)

@@ -199,10 +199,10 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             here = spread.counts[slot]
             if here - limited <= spread.fair:
                 return
-            start = f"{here} pods of {spread.name} on {nodes.node(slot).name}"
+            start = f"{nodes.node(slot).name} runs {here} pods of {spread.name}"
 
             def message(target: int, start: str = start) -> str:
-                return f"{start}; {nodes.node(target).name} has {spread.counts[target] or 'none'}"
+                return f"{start}; {nodes.node(target).name} runs {spread.counts[target] or 'none'}"
 
             refusal = context.try_move(pod, self._preference(spread), reason=DUPLICATE_ON_NODE, message=message)
             limited += refusal is not None and refusal.reason in HELD_BACK

@@ -101,15 +101,18 @@ class OwnerEvents:
         if self._owners.next_at(owner) > now or not self._total.take(now):
             return False
         self._owners.take(owner, now)
-        entries = self._waiting.pop(owner)
-        first = entries[0]
-        self._recorder.event(
-            owner,
-            reason=reasons.EVICTED,
-            action="Evict",
-            note=_single_note(first) if len(entries) == 1 else _common_note(entries),
-            related=pod_reference(f"{first.namespace}/{first.pod}", first.uid) if len(entries) == 1 else None,
-        )
+        groups: dict[tuple[str, ...], list[HistoryEntry]] = {}
+        for entry in self._waiting.pop(owner):
+            groups.setdefault((entry.reason, _verb(entry), _requester(entry)), []).append(entry)
+        for entries in groups.values():
+            first, alone = entries[0], len(entries) == 1
+            self._recorder.event(
+                owner,
+                reason=reasons.EVICTED,
+                action="Evict",
+                note=_single_note(first) if alone else _common_note(entries),
+                related=pod_reference(f"{first.namespace}/{first.pod}", first.uid) if alone else None,
+            )
         return True
 
 
@@ -119,14 +122,12 @@ def _single_note(entry: HistoryEntry) -> str:
 
 
 def _common_note(entries: Sequence[HistoryEntry]) -> str:
-    nodes, causes = _distinct(entry.node for entry in entries), _distinct(entry.reason for entry in entries)
-    why = entries[0].message
-    if len(_distinct(entry.message for entry in entries)) > 1:
-        why = f"for example, {entries[0].pod}: {why}"
+    first, nodes = entries[0], _distinct(entry.node for entry in entries)
+    several = len(_distinct(entry.message for entry in entries)) > 1
     return (
-        f"{' or '.join(_distinct(map(_verb, entries)))} {plural(len(entries), 'pod')} "
-        f"from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: {named([entry.pod for entry in entries])}; "
-        f"{why} ({named(causes)}; {'; '.join(_distinct(map(_requester, entries)))})"
+        f"{_verb(first)} {plural(len(entries), 'pod')} from {'node' if len(nodes) == 1 else 'nodes'} {named(nodes)}: "
+        f"{named([entry.pod for entry in entries])} ({first.reason}; {_requester(first)}); "
+        f"{f'the first one because: {first.message}' if several else first.message}"
     )
 
 

@@ -542,16 +542,20 @@ def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[Ta
         if key in wanted and key not in there:
             changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
         elif key not in wanted:
-            reason = reasons.NODE_UNCORDONED if key == UNSCHEDULABLE else reasons.NODE_CONDITION_ENDED
-            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, reason, _removal_message(key, ready)))
+            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, *_why_removed(key, ready)))
     return changes
 
 
-def _removal_message(key: str, ready: str | None) -> str:
+def _why_removed(key: str, ready: str | None) -> tuple[str, str]:
+    """Return the reason code and the message for the removal of a NoSchedule taint."""
     if key == UNSCHEDULABLE:
-        return "spec.unschedulable is false"
-    condition = next((name for name, each in PRESSURE_KEYS.items() if each == key), None)
-    return f"condition Ready is {ready}" if condition is None else f"condition {condition} is not True"
+        return reasons.NODE_UNCORDONED, "spec.unschedulable is false"
+    if key in READY_KEYS.values():
+        recovered = ready == "True"
+        reason = reasons.NODE_RECOVERED if recovered else reasons.NODE_CONDITION_ENDED
+        return reason, f"condition Ready is {ready}"
+    [condition] = [name for name, each in PRESSURE_KEYS.items() if each == key]
+    return reasons.NODE_CONDITION_ENDED, f"condition {condition} is not True"
 
 
 def no_execute_taints(node: Node) -> dict[str, Taint]:

@@ -395,7 +395,7 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     message = (
         f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
         f"zone {zone.name or 'without a name'} is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); "
-        f"the nodes of the zone are tainted at {_rate(zone)}"
+        f"failed nodes of the zone are tainted at a rate of at most {zone.rate:g} per second"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -409,10 +409,6 @@ def _waiting_nodes(
         message = (
             f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
             f"({zone.not_ready} of {zone.nodes} nodes not ready); "
-            f"the nodes of the zone are tainted at {_rate(zone)}"
+            f"failed nodes of the zone are tainted at a rate of at most {zone.rate:g} per second"
         )
         yield WaitingNode(name, zone.name, place, due, reason, message)
-
-
-def _rate(zone: Zone) -> str:
-    return f"{zone.rate:g} {'node' if zone.rate == 1.0 else 'nodes'} per second"

@@ -243,7 +243,7 @@ class PressureReporter:
             return
         fields = {"node": node, "pod": pod.key, "reason": reason, "policy": policy.name}
         log.warning("Failed to evict pod %s from node %s; retrying: %s", pod.key, node, message, extra=fields)
-        note = f"failed to evict pod {pod.key} from node {node} under pressure; retrying: {message}"
+        note = f"failed to evict pod {pod.key} from node {node}, which is under pressure: {message}; retrying"
         self._event(policy, reason, _EVICT, note, _pod(pod), type_=WARNING)
 
     def simulated(self, policy: ObjectReference, node: str, planned: PlannedEviction) -> None:

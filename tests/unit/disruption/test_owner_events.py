@@ -32,7 +32,7 @@ def evict(world: World, pod: Pod, result: str = EVICTED) -> None:
 @pytest.mark.parametrize(
     ("requester", "how", "words"),
     [
-        (POLICY, "Evict", ("descheduler", "spread")),
+        (POLICY, "Evict", ("DeschedulerPolicy spread",)),
         (DRAIN, "Evict", ("autoscaler",)),
         (TAINTS, "Delete", ("taint manager",)),
     ],

@@ -81,7 +81,7 @@ async def test_rollout_beyond_its_timeout_counts_as_started():
     world = Rolling(restart=None, rollout_timeout=60.0)
     [outcome] = await world.execute(world.surge())
     assert (outcome.result, outcome.reason) == (STARTED, reasons.ROLLOUT_IN_PROGRESS)
-    assert "and continues" in outcome.message
+    assert outcome.message.startswith("continues with a rollout")
     assert len(world.api.sent("PATCH", WEB)) == 1
     assert [event.type for event in world.recorder.events] == ["Normal", "Normal"]
 

@@ -106,10 +106,9 @@ def group_verdicts(diagnosis: Diagnosis, context: ExplanationContext) -> tuple[G
 
 def _unschedulable_reason(diagnosis: Diagnosis, context: ExplanationContext) -> tuple[str, str]:
     if not context.groups:
-        return (
-            reasons.NO_NODE_GROUPS,
-            "no MachineAutoscaler has a valid target, and no object has the annotations of minimum and maximum size",
-        )
+        annotations = "the min-size and max-size annotations"
+        targets = "no MachineAutoscaler has a valid target"
+        return reasons.NO_NODE_GROUPS, f"{targets}, and no MachineSet or MachineDeployment has {annotations}"
     if diagnosis.refusal is not None:
         return reasons.NO_GROUP_FITS, f"the pod fits on no node: {diagnosis.refusal}"
     limited: list[tuple[NodeGroup, LimitReason]] = []

@@ -44,6 +44,13 @@ _CONTROLLERS: Final = {
 }
 
 
+_POLICIES: Final = {
+    "descheduler": "DeschedulerPolicy",
+    "pressure": "NodePressurePolicy",
+    "scheduler": "SchedulerPolicy",
+}
+
+
 class OwnerEvents:
     """Reports evictions on the controllers of the pods.
 
@@ -136,10 +143,11 @@ def _verb(entry: HistoryEntry) -> str:
 
 
 def _requester(entry: HistoryEntry) -> str:
-    """Return who evicted the pod: the controller of trimtab, and its policy and strategy if it has them."""
-    policy = f", policy {entry.policy}" if entry.policy else ""
-    strategy = f", strategy {entry.strategy}" if entry.policy and entry.strategy else ""
-    return f"{_CONTROLLERS.get(entry.controller, entry.controller)}{policy}{strategy}"
+    """Return who evicted the pod: the policy with its strategy, or a controller of trimtab without policies."""
+    kind = _POLICIES.get(entry.controller)
+    if kind is None or not entry.policy:
+        return _CONTROLLERS.get(entry.controller, entry.controller)
+    return f"{kind} {entry.policy}" + (f", strategy {entry.strategy}" if entry.strategy else "")
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

@@ -27,6 +27,7 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
     """
     _log(outcome)
     action = outcome.action
+    origin = f"(DeschedulerPolicy {action.policy}, strategy {action.strategy})"
     pod = ObjectReference.to(PODS, action.pod, namespace=action.namespace, uid=action.uid)
     node = ObjectReference.to(NODES, action.node)
     if outcome.result == EVICTED:
@@ -35,21 +36,19 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
             pod,
             reason=action.reason,
             action=_event_action(action),
-            note=f"{moved} (policy {action.policy}, strategy {action.strategy}){then}",
+            note=f"{moved} {origin}{then}",
             type=NORMAL,
             related=node,
         )
         note = f"{action.key} {moved} (strategy {action.strategy}){then}"
         recorder.event(policy, reason=action.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result == STARTED:
-        origin = f"(policy {action.policy}, strategy {action.strategy})"
-        note = f"eviction from {action.node} in progress: {outcome.message} {origin}"
+        note = f"eviction from {action.node} {origin} {outcome.message}"
         recorder.event(pod, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=node)
-        started = f"eviction of {action.key} from {action.node} in progress"
-        note = f"{started}: {outcome.message} (strategy {action.strategy})"
+        note = f"eviction of {action.key} from {action.node} (strategy {action.strategy}) {outcome.message}"
         recorder.event(policy, reason=outcome.reason, action=_event_action(action), note=note, type=NORMAL, related=pod)
     elif outcome.result in {REFUSED, FAILED}:
-        note = f"not evicted from {action.node}: {outcome.message} (policy {action.policy}, strategy {action.strategy})"
+        note = f"not evicted from {action.node}: {outcome.message} {origin}"
         recorder.event(pod, reason=outcome.reason, action=_event_action(action), note=note, type=WARNING, related=node)
         note = f"{action.key} not evicted from {action.node}: {outcome.message} (strategy {action.strategy})"
         recorder.event(

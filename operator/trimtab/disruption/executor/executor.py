@@ -507,7 +507,7 @@ class Execution:
                     eviction.action, self._dependencies.view.pod(eviction.action.key), now=self._now()
                 )
                 if ended is None and self._closing():
-                    ended = eviction.started.unfinished("was not complete at the end of the cycle")
+                    ended = eviction.started.unfinished("after the end of the descheduling cycle")
             if ended is None:
                 self._started.append(queue)
             else:

@@ -72,16 +72,16 @@ class StartedEviction:
         if now < self.until:
             return None
         if self.surge:
-            return self.unfinished("is not complete yet")
+            return self.unfinished("after the time limit of the cycle")
         message = f"the webhook accepted the eviction, but the pod still runs {BACKGROUND_TIMEOUT:.0f}s later"
         return AttemptResult(REFUSED, EVACUATION_FAILED, message)
 
-    def unfinished(self, why: str) -> AttemptResult:
+    def unfinished(self, when: str) -> AttemptResult:
         """Return the result of the action if the executor stops watching before the eviction ends."""
         if self.surge:
-            message = f"{self.answer.message}; the rollout {why}, and continues"
+            message = f"continues with a rollout {when}: {self.answer.message}"
         else:
-            message = f"it {why}, and continues in the background; API server response: {self.answer.message}"
+            message = f"continues in the background {when}; API server response: {self.answer.message}"
         return msgspec.structs.replace(self.answer, message=message)
 
 

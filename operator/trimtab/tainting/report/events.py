@@ -60,7 +60,7 @@ class _DeadlineSet(Struct, frozen=True, gc=False):
         if self.before is not None:
             note += f"; was due at {format_due(self.before)}"
         if mode == OBSERVE:
-            note += "; trimtab does not evict it (Observe mode)"
+            note += "; in Observe mode, trimtab leaves the eviction to other controllers"
         return _on_pod(deadline, reasons.DEADLINE_SET, _WAIT, note)
 
 
@@ -86,12 +86,12 @@ class _PodOutcome(Struct, frozen=True, gc=False):
             action = _EVICT if outcome.reason in _OF_EVICTIONS else _DELETE
             return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
         evicted = outcome.result is DuePodResult.EVICTED
-        held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
-        after = "after it was due" if deadline.toleration is None else f"after its deadline {format_due(deadline)}"
-        note = (
-            f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}; "
-            f"{'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s {after}{held}"
-        )
+        note = f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}"
+        if deadline.toleration is not None:
+            note += f" until {format_due(deadline)}"
+        if outcome.lateness >= 1.0:
+            held = f", of which {outcome.held:.1f}s because of userTaintRates" if outcome.held >= 0.1 else ""
+            note += f"; {'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s late{held}"
         if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
             note += f"; {outcome.message}"
         return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, _EVICT if evicted else _DELETE, note)

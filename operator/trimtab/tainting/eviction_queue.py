@@ -109,7 +109,6 @@ class EvictionQueue:
         self._deadline_of = deadline_of
         self._deadlines_of = deadlines_of
         self._pods: dict[str, DuePod] = {}
-        self._ended = 0  # pods that the API server has ended, and that the watch still shows
         self._retried: dict[str, float] = {}
         self._stopping = False
         self._stuck = StuckNodeFinder(services)
@@ -131,7 +130,7 @@ class EvictionQueue:
     @property
     def waiting(self) -> int:
         """Return the number of due pods whose eviction or deletion the API server has not granted yet."""
-        return len(self._pods) - self._ended
+        return sum(not pod.ended for pod in self._pods.values())
 
     @property
     def held(self) -> int:
@@ -295,9 +294,7 @@ class EvictionQueue:
             # Try one eviction, which is overdue; if it is refused, the retry follows at once and deletes the pod.
             verdict = replace(verdict, action=EvictionAction.EVICT, waited=False)
         pod.deadline = verdict.deadline
-        if pod.ended:  # the watch has not shown the end of the pod in time
-            pod.ended = False
-            self._ended -= 1
+        pod.ended = False  # if it was true, the watch has not shown the end of the pod in time
         return verdict
 
     def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
@@ -382,7 +379,6 @@ class EvictionQueue:
             return
         self._pods[pod.deadline.key] = pod
         pod.queue_state, pod.ended, pod.lost_response = QueueState.AWAITING_WATCH, True, None
-        self._ended += 1
         self._queue.requeue_at(pod, self._clock.monotonic() + CONFIRM_TIMEOUT)
 
     def _retry(self, pod: DuePod, answer: DuePodAttempt, until: float | None) -> None:
@@ -438,7 +434,6 @@ class EvictionQueue:
         if self._pods.get(pod.deadline.key) is pod:
             self._queue.remove(pod)
             del self._pods[pod.deadline.key]
-            self._ended -= pod.ended
             self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
     def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:

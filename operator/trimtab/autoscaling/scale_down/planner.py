@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
+from trimtab.api.bounds import plural
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import Kept, PodMove, RemoveNode
@@ -474,10 +475,8 @@ class _ScaleDownPlanner:
         moves, targets = len(attempt.moves), len({target for _, target in attempt.moves})
         places = "no pods need to be rescheduled"
         if moves:
-            places = (
-                f"its {f'{moves} pods fit' if moves > 1 else 'pod fits'} on "
-                f"{targets} other node{'s' if targets > 1 else ''}"
-            )
+            pods = "its pod fits" if moves == 1 else f"its {moves} pods fit"
+            places = f"{pods} on {plural(targets, 'other node')}"
         ignored = ""
         if candidate.node.name in self._held_too_long:
             ignored = "; blocked for longer than maxHold, so annotations of its pods no longer block its removal"

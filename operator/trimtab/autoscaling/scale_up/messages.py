@@ -104,11 +104,15 @@ def group_verdicts(diagnosis: Diagnosis, context: ExplanationContext) -> tuple[G
     return tuple(found)
 
 
+_NO_NODE_GROUPS: Final = (
+    "no MachineAutoscaler has a valid target, and no MachineSet, MachineDeployment or MachinePool has the min-size and "
+    "max-size annotations"
+)
+
+
 def _unschedulable_reason(diagnosis: Diagnosis, context: ExplanationContext) -> tuple[str, str]:
     if not context.groups:
-        annotations = "the min-size and max-size annotations"
-        targets = "no MachineAutoscaler has a valid target"
-        return reasons.NO_NODE_GROUPS, f"{targets}, and no MachineSet or MachineDeployment has {annotations}"
+        return reasons.NO_NODE_GROUPS, _NO_NODE_GROUPS
     if diagnosis.refusal is not None:
         return reasons.NO_GROUP_FITS, f"the pod fits on no node: {diagnosis.refusal}"
     limited: list[tuple[NodeGroup, LimitReason]] = []

@@ -36,19 +36,14 @@ FLUSH_INTERVAL: Final = 1.0
 """Seconds between two attempts to report evictions that wait."""
 
 _VERBS: Final = {"Delete": "deleted", "Preempt": "preempted"}
-_CONTROLLERS: Final = {
+_REQUESTERS: Final = {
     "autoscaler": "cluster autoscaler",
-    "pressure": "node-pressure controller",
-    "scheduling": "scheduler",
-    "tainting": "taint manager",
-}
-
-
-_POLICIES: Final = {
     "descheduler": "DeschedulerPolicy",
     "pressure": "NodePressurePolicy",
-    "scheduler": "SchedulerPolicy",
+    "scheduler": "scheduler",
+    "tainting": "taint manager",
 }
+"""What requested an eviction, by controller. The name of the policy or scheduler follows, if the entry has it."""
 
 
 class OwnerEvents:
@@ -143,11 +138,10 @@ def _verb(entry: HistoryEntry) -> str:
 
 
 def _requester(entry: HistoryEntry) -> str:
-    """Return who evicted the pod: the policy with its strategy, or a controller of trimtab without policies."""
-    kind = _POLICIES.get(entry.controller)
-    if kind is None or not entry.policy:
-        return _CONTROLLERS.get(entry.controller, entry.controller)
-    return f"{kind} {entry.policy}" + (f", strategy {entry.strategy}" if entry.strategy else "")
+    requester = _REQUESTERS[entry.controller]
+    if not entry.policy:
+        return requester
+    return f"{requester} {entry.policy}" + (f", strategy {entry.strategy}" if entry.strategy else "")
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

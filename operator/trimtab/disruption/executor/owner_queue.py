@@ -72,7 +72,7 @@ class StartedEviction:
         if now < self.until:
             return None
         if self.surge:
-            return self.unfinished("after the time limit of the cycle")
+            return self.unfinished("after its time limit")
         message = f"the webhook accepted the eviction, but the pod still runs {BACKGROUND_TIMEOUT:.0f}s later"
         return AttemptResult(REFUSED, EVACUATION_FAILED, message)
 

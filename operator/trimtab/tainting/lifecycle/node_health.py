@@ -41,7 +41,7 @@ from trimtab.tainting.lifecycle.settings import RENEWAL, LifecycleSettings
 NEVER: Final = -math.inf
 """A time earlier than any other."""
 
-_NO_CHANGES: Final[Mapping[str, float]] = {}
+NO_CHANGES: Final[Mapping[str, float]] = {}
 
 Stamp = tuple[float | None, float | None]
 """``renewTime`` of a node's Lease and the heartbeat time in its status, both from the kubelet's clock."""
@@ -104,7 +104,7 @@ def update_health(
     leases: Mapping[str, Lease],
     *,
     now: float,
-    changed_at: Mapping[str, float] = _NO_CHANGES,
+    changed_at: Mapping[str, float] = NO_CHANGES,
 ) -> dict[str, NodeHealth]:
     """Update the health of all nodes from their Leases and statuses. Deleted nodes are dropped.
 

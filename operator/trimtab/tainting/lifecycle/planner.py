@@ -18,6 +18,7 @@ from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import (
+    NO_CHANGES,
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
@@ -88,7 +89,6 @@ class SnapshotNodes:
 
 
 _NO_PROBE_RESULTS: Final[Mapping[str, ProbeResult]] = {}
-_NO_CHANGES: Final[Mapping[str, float]] = {}
 
 
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def plan_lifecycle(
     memory: LifecycleState | None = None,
     watching: float | None = None,
     probe_results: Mapping[str, ProbeResult] = _NO_PROBE_RESULTS,
-    changed_at: Mapping[str, float] = _NO_CHANGES,
+    changed_at: Mapping[str, float] = NO_CHANGES,
     resting: Collection[str] = (),
     in_flight: Mapping[str, int] = NONE_IN_FLIGHT,
 ) -> LifecyclePlan:

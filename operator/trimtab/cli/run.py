@@ -31,7 +31,7 @@ from trimtab.runtime.settings import CONTROLLERS, DEFAULT_CONTROLLERS, Settings
 if TYPE_CHECKING:
     from trimtab.autoscaling.external import ExternalSettings
     from trimtab.descheduling.policy_conflicts import Scoring
-    from trimtab.disruption.evictor import EvictionLimits
+    from trimtab.disruption.limits import EvictionLimits
     from trimtab.kube.wire.limits import ComplexityLimits
     from trimtab.pressure.kubelet_client import KubeletClientSettings
     from trimtab.runtime.admission import AdmissionSettings

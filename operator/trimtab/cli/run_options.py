@@ -14,7 +14,7 @@ from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 
 if TYPE_CHECKING:
     from trimtab.autoscaling.external import ExternalSettings, GrpcEndpoint
-    from trimtab.disruption.evictor import EvictionLimits
+    from trimtab.disruption.limits import EvictionLimits
     from trimtab.pressure.kubelet_client import Access
     from trimtab.runtime.admission import AdmissionSettings
     from trimtab.runtime.http.server import Limits
@@ -577,7 +577,7 @@ _LIMITS: Final = {
 def eviction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the eviction limits, and pass them to the command as one parameter.
 
-    The command gets ``eviction_limits``: :class:`~trimtab.disruption.evictor.EvictionLimits`, or ``None`` if none of
+    The command gets ``eviction_limits``: :class:`~trimtab.disruption.limits.EvictionLimits`, or ``None`` if none of
     the options is given.
     """
 
@@ -649,6 +649,6 @@ def complexity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _limits(given: dict[str, int | None]) -> EvictionLimits | None:
     if not any(given.values()):
         return None
-    from trimtab.disruption.evictor import EvictionLimits
+    from trimtab.disruption.limits import EvictionLimits
 
     return EvictionLimits(**given)

@@ -1,10 +1,12 @@
-"""Enforces limits on evictions: per node, namespace, owner and cycle in one plan, and per minute."""
+"""Defines the limits on evictions, and enforces those of a policy in a plan. The evictor enforces the others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
+
+from msgspec import Struct
 
 from trimtab.api.descheduler_policy import Limits
 from trimtab.api.reasons import LIMIT_REACHED
@@ -34,6 +36,44 @@ A short plan therefore finishes soon.
 """
 
 LARGEST_BURST: Final = 10
+
+
+class EvictionLimits(Struct, frozen=True, kw_only=True):
+    """Operator-wide limits on the evictions of all controllers. ``None`` means no limit.
+
+    Example: ``EvictionLimits(per_minute=60, max_concurrent_per_namespace=2)``.
+
+    Attributes:
+        max_concurrent: maximum concurrent evictions. An eviction counts toward it from the request until the pod no
+            longer exists, but at most until 30 s after its grace period. An eviction with a deadline counts until the
+            API server responds to its request.
+        max_concurrent_per_namespace: the same per namespace.
+        max_concurrent_per_node: the same per node.
+        max_concurrent_per_owner: the same per controller of the pods (ReplicaSet, StatefulSet, ...).
+        per_minute: maximum evictions in any minute.
+        per_minute_per_namespace: the same per namespace.
+        per_minute_per_node: the same per node.
+        per_minute_per_owner: the same per controller of the pods.
+    """
+
+    max_concurrent: int | None = None
+    max_concurrent_per_namespace: int | None = None
+    max_concurrent_per_node: int | None = None
+    max_concurrent_per_owner: int | None = None
+    per_minute: int | None = None
+    per_minute_per_namespace: int | None = None
+    per_minute_per_node: int | None = None
+    per_minute_per_owner: int | None = None
+
+    def concurrent_of(self, kind: str) -> int | None:
+        """Return the limit on concurrent evictions for a kind of scope."""
+        limit: int | None = getattr(self, f"max_concurrent_per_{kind}" if kind else "max_concurrent")
+        return limit
+
+    def per_minute_of(self, kind: str) -> int | None:
+        """Return the limit on evictions per minute for a kind of scope."""
+        limit: int | None = getattr(self, f"per_minute_per_{kind}" if kind else "per_minute")
+        return limit
 
 
 class PlannedEvictions:

@@ -28,10 +28,10 @@ from trimtab.controller.other_operators import OTHER_OPERATORS, OtherOperators
 from trimtab.controller.permissions import PERMISSIONS, PermissionChecker, PermissionRegistry
 from trimtab.controller.progress import PROGRESS_REGISTRY, Progress, register_component
 from trimtab.controller.reporter import report_safely
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.owner_events import OwnerEvents
-from trimtab.disruption.limits import MINUTE
+from trimtab.disruption.limits import MINUTE, EvictionLimits
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import ServerConfig

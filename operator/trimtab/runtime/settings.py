@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trimtab.autoscaling.external import ExternalSettings
     from trimtab.cluster.usage.prometheus import PrometheusSettings
     from trimtab.descheduling.policy_conflicts import Scoring
-    from trimtab.disruption.evictor import EvictionLimits
+    from trimtab.disruption.limits import EvictionLimits
     from trimtab.pressure.kubelet_client import KubeletClientSettings
     from trimtab.runtime.admission import AdmissionSettings
     from trimtab.runtime.http.server import Limits

@@ -19,7 +19,8 @@ from trimtab.autoscaling.groups import Groups, build_groups
 from trimtab.autoscaling.providers import providers
 from trimtab.autoscaling.report.history import AutoscalerHistory
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.objects import Node
 

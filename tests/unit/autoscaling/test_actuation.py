@@ -15,8 +15,9 @@ from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.removal_operator import Operator, running, spec_of
 from trimtab.api import reasons
 from trimtab.autoscaling.actuation import Phase, RemovalResult, RemovalSettings, removal_review
-from trimtab.disruption.evictor import EvictionLimits, Permit
+from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, AttemptResult
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 

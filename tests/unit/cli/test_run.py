@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from trimtab.autoscaling.external import ExternalSettings, GrpcEndpoint
 from trimtab.cli.run import run
 from trimtab.cluster.usage.prometheus import PrometheusSettings
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.errors import InputError
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 from trimtab.pressure.kubelet_client import KubeletClientSettings

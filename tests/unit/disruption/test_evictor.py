@@ -14,8 +14,8 @@ from tests.unit.disruption.world import World, budget_refusal
 from trimtab.api import reasons
 from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
-from trimtab.disruption.evictor import EvictionLimits, Evictor, PendingEviction, Permit
-from trimtab.disruption.evictor.evictor import REFUSAL_EXPIRY, WATCH_LAG
+from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
+from trimtab.disruption.evictor.evictor import WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
@@ -28,6 +28,8 @@ from trimtab.disruption.evictor.requests import (
     Requester,
 )
 from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECOND, EvictionRetries
+from trimtab.disruption.evictor.waiting_requests import REFUSAL_EXPIRY
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.fixtures.golden import Golden
 from tests.unit.disruption.world import POLICY, World, budget_refusal
 from trimtab.api import reasons
-from trimtab.disruption.evictor import EvictionLimits
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, Refusal
 from trimtab.kube.api import Conflict, Forbidden, Invalid, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.resources import PODS

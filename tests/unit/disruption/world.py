@@ -14,8 +14,9 @@ from tests.fakes.clock import LoopClock
 from trimtab.api.plan import Evict
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.executor import Executor, ExecutorSettings
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import Outcome
 from trimtab.kube.api import TooManyRequests, Unreachable
 from trimtab.kube.objects import OwnerReference, Pod

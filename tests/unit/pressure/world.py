@@ -25,7 +25,8 @@ from tests.fakes.json_patch import patch
 from tests.fakes.recorder import FakeRecorder
 from trimtab.api.plan import rfc3339
 from trimtab.controller.metrics import WorkQueueMetrics
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import Conflict, LeaderOnlyApi, TooManyRequests
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.resources import NODE_PRESSURE_POLICIES, NODES, PODS

@@ -12,8 +12,9 @@ from tests.fakes.api import Call, FakeApi
 from tests.fakes.caches import Caches
 from tests.fakes.clock import LoopClock
 from tests.unit.disruption.world import budget_refusal
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.evictor.requests import SCHEDULING
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import Forbidden, NotFound, ServerError, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodDisruptionBudget, PodSpec
 from trimtab.kube.resources import PODS

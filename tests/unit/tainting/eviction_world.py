@@ -22,7 +22,8 @@ from tests.unit.tainting.deadlines import pod as make_pod
 from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.timers import Timers
-from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import Api, Conflict, Forbidden, NotFound, TooManyRequests, Unreachable
 from trimtab.kube.objects import Node, Pod, PodCondition, Taint, Toleration
 from trimtab.tainting.deadlines import DeadlineChange, TaintDeadlineTracker, TolerationRule

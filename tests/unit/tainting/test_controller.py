@@ -9,8 +9,9 @@ import pytest
 
 from tests.builders import node
 from tests.unit.tainting.running_taint_manager import NODES, PATH, PODS, Process, a_cell, a_pod, running
-from trimtab.disruption.evictor import EvictionLimits, Permit
+from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import ServerError
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.handlers import refuse

@@ -13,8 +13,9 @@ from tests.unit.tainting.eviction_world import TAINT_AND_EVICT, Cluster, Manager
 from trimtab.api import reasons
 from trimtab.api.taint_manager import KeyPolicy, TaintManagerSpec, UserTaintRates
 from trimtab.cluster.workloads.owners import owner_key
-from trimtab.disruption.evictor import EvictionLimits, PendingEviction, Permit
+from trimtab.disruption.evictor import PendingEviction, Permit
 from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, EvictionRequest, Requester
+from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.objects import LabelSelector, OwnerReference, PodDisruptionBudget
 from trimtab.tainting.due_pods import DuePodResult
 from trimtab.tainting.eviction_queue import REQUESTER

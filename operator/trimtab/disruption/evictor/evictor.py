@@ -26,17 +26,17 @@ pod with a high priority. They still count toward the limits, so that voluntary 
 
 Requesters that wait for the same limit or the same PodDisruptionBudget are admitted in the order in which they began to
 wait. Requests with a deadline take precedence, and drains and node pressure precede the descheduler if they began to
-wait at most :data:`HEAD_START` later, so that no requester waits forever. A request that a PodDisruptionBudget refused
-keeps its place until its requester repeats or withdraws it. All state is in memory. After a restart, the status of
-budgets and the state of owners' pods show which evictions have been made, and the history shows those of the last
-minute (:meth:`Evictor.restore`).
+wait at most :data:`~.waiting_requests.HEAD_START` later, so that no requester waits forever. A request that a
+PodDisruptionBudget refused keeps its place until its requester repeats or withdraws it. All state is in memory. After a
+restart, the status of budgets and the state of owners' pods show which evictions have been made, and the history shows
+those of the last minute (:meth:`Evictor.restore`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -68,14 +68,23 @@ from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisrup
 from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
 from trimtab.disruption.evictor.requests import (
-    DESCHEDULER,
     EVICTION_CONDITION,
     EvictionRequest,
     EvictionResponse,
     Requester,
 )
-from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECOND, EvictionRetries
-from trimtab.disruption.limits import ALL, MINUTE, LimitScope, describe_scope, limit_scopes, pace_of, scopes
+from trimtab.disruption.evictor.retries import EvictionRetries
+from trimtab.disruption.evictor.waiting_requests import BUDGET, REFUSAL_EXPIRY, PendingEviction, WaitingRequests
+from trimtab.disruption.limits import (
+    ALL,
+    MINUTE,
+    EvictionLimits,
+    LimitScope,
+    describe_scope,
+    limit_scopes,
+    pace_of,
+    scopes,
+)
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
@@ -86,19 +95,6 @@ T = TypeVar("T")
 
 HISTORY_SIZE: Final = 1000
 """Maximum number of results in the evictor's history."""
-
-REQUEST_EXPIRY: Final = 5.0
-"""Seconds after which a waiting request is dropped if its requester has not repeated it."""
-
-REFUSAL_EXPIRY: Final = 30.0
-"""The same for a request that a PodDisruptionBudget refused. Requesters repeat it less often."""
-
-HEAD_START: Final = 60.0
-"""Seconds by which a request of a lower rank must have waited longer to precede a request of the next rank."""
-
-_RANKS: Final = {DESCHEDULER: 2}
-_DRAIN_RANK: Final = 1
-"""Ranks of requests without a deadline, by controller. Requests with a deadline have rank 0."""
 
 WATCH_LAG: Final = 600.0
 """Seconds for which a granted eviction is not requested again, if the watch is late.
@@ -124,75 +120,6 @@ CLEANUP_PERIOD: Final = 60.0
 
 _EARLIER: Final = Requester("an earlier", "process")
 """The requester of evictions that an earlier process made."""
-
-BUDGET: Final = "budget"
-"""The kind of the scopes of requests that wait for a PodDisruptionBudget."""
-
-
-class EvictionLimits(Struct, frozen=True, kw_only=True):
-    """Operator-wide limits on the evictions of all controllers. ``None`` means no limit.
-
-    Example: ``EvictionLimits(per_minute=60, max_concurrent_per_namespace=2)``.
-
-    Attributes:
-        max_concurrent: maximum concurrent evictions. An eviction counts toward it from the request until the pod no
-            longer exists, but at most until 30 s after its grace period. An eviction with a deadline counts until the
-            API server responds to its request.
-        max_concurrent_per_namespace: the same per namespace.
-        max_concurrent_per_node: the same per node.
-        max_concurrent_per_owner: the same per controller of the pods (ReplicaSet, StatefulSet, ...).
-        per_minute: maximum evictions in any minute.
-        per_minute_per_namespace: the same per namespace.
-        per_minute_per_node: the same per node.
-        per_minute_per_owner: the same per controller of the pods.
-    """
-
-    max_concurrent: int | None = None
-    max_concurrent_per_namespace: int | None = None
-    max_concurrent_per_node: int | None = None
-    max_concurrent_per_owner: int | None = None
-    per_minute: int | None = None
-    per_minute_per_namespace: int | None = None
-    per_minute_per_node: int | None = None
-    per_minute_per_owner: int | None = None
-
-    def concurrent_of(self, kind: str) -> int | None:
-        """Return the limit on concurrent evictions for a kind of scope."""
-        limit: int | None = getattr(self, f"max_concurrent_per_{kind}" if kind else "max_concurrent")
-        return limit
-
-    def per_minute_of(self, kind: str) -> int | None:
-        """Return the limit on evictions per minute for a kind of scope."""
-        limit: int | None = getattr(self, f"per_minute_per_{kind}" if kind else "per_minute")
-        return limit
-
-
-def scopes_of(request: EvictionRequest) -> tuple[LimitScope, ...]:
-    """Return the scopes whose limits an eviction counts toward."""
-    return (ALL, *scopes(request.node, request.namespace, request.workload))
-
-
-class PendingEviction(Struct, frozen=True, kw_only=True):
-    """A request that must wait before it is sent.
-
-    Attributes:
-        request: the request.
-        reason: one of the reason codes ``WaitingFor…`` in :mod:`trimtab.api.reasons`.
-        message: description of the reason with names and numbers.
-        waits_for: the requester whose evictions the request waits for; ``None`` if it waits for several requesters or
-            for none.
-        since: the time at which the request began to wait, in seconds on the monotonic clock.
-        scope: the scope whose limit it waits for; :data:`ALL` if it waits for no limit.
-        retry_after: seconds after which the requester repeats the request.
-    """
-
-    request: EvictionRequest
-    reason: str
-    message: str
-    waits_for: Requester | None
-    since: float
-    scope: LimitScope = ALL
-    retry_after: float = ADMISSION_RETRY
 
 
 class EvictionRecord(Struct, frozen=True, kw_only=True):
@@ -261,19 +188,6 @@ class _TerminatingPod(Struct):
     """Until this time, a response that the pod is evicted in the background is attributed to this eviction."""
 
 
-class _Waiter(Struct):
-    """A waiting request, what it waits for, and the time until which its requester may repeat it."""
-
-    waiting: PendingEviction
-    limit: str
-    scope: LimitScope
-    until: float
-
-
-_WaiterKey: TypeAlias = tuple[str, Requester]
-"""The UID of the pod, and the requester."""
-
-
 class Evictor:
     """Admits, sends and records evictions of pods for all controllers of the process.
 
@@ -318,10 +232,7 @@ class Evictor:
         self._retries = EvictionRetries()
         self._permits: dict[Permit, None] = {}
         self._terminating: dict[str, _TerminatingPod] = {}
-        self._waiters: dict[_WaiterKey, _Waiter] = {}
-        self._waiting_of: Counter[Requester] = Counter()
-        self._lines: dict[tuple[str, LimitScope], dict[_WaiterKey, _Waiter]] = {}
-        """The waiters by the limit and scope that they wait for."""
+        self._waiting = WaitingRequests()
         self._windows: dict[LimitScope, SlidingWindow] = {}
         self._cleanup_at = 0.0
         self._metrics = metrics
@@ -390,7 +301,7 @@ class Evictor:
         found = found or self._budget(request, pod, now) or self._limit(request, now)
         if found is not None:
             return found
-        self._forget_waiter((request.uid, request.requester))
+        self._waiting.end(request.uid, request.requester)
         for pace in self._windows_of(request):
             pace.take(now)
         if request.how == "Evict":
@@ -409,7 +320,7 @@ class Evictor:
             uid: UID of the pod.
             requester: the requester.
         """
-        self._forget_waiter((uid, requester))
+        self._waiting.end(uid, requester)
         self._retries.forget(uid, requester)
 
     def retry_delay(
@@ -446,13 +357,12 @@ class Evictor:
         other = self._owners.requester(owner)
         if other is not None and other.controller != request.requester.controller:
             message = f"{message} (by {other})"
-        return self._wait(request, WAITING_FOR_OWNER, message, other)
+        return self._waiting.wait(request, WAITING_FOR_OWNER, message, other, now=self._now())
 
     def waiting(self) -> tuple[PendingEviction, ...]:
         """Return the waiting requests, those that have waited longest first."""
         now = self._now()
-        self._drop_expired(now)
-        found = [each.waiting for each in self._waiters.values()]
+        found = self._waiting.all(now=now)
         found += [
             PendingEviction(
                 request=each.request,
@@ -667,8 +577,15 @@ class Evictor:
         if budget is not None:
             message = f"PodDisruptionBudget {budget.name} allows no disruption now"
             scope: LimitScope = (BUDGET, budget.key)
-            self._wait(
-                permit.request, WAITING_FOR_BUDGET, message, None, limit=BUDGET, scope=scope, expiry=REFUSAL_EXPIRY
+            self._waiting.wait(
+                permit.request,
+                WAITING_FOR_BUDGET,
+                message,
+                None,
+                now=self._now(),
+                limit=BUDGET,
+                scope=scope,
+                expiry=REFUSAL_EXPIRY,
             )
 
     def _release(self, permit: Permit, *, uncertain: bool) -> None:
@@ -703,7 +620,7 @@ class Evictor:
                 by = None
         if by is None:
             return None
-        return self._wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by)
+        return self._waiting.wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by, now=now)
 
     def _requested_by_others(self, request: EvictionRequest) -> PendingEviction | None:
         if request.deadline is not None:
@@ -712,7 +629,7 @@ class Evictor:
         if found is None:
             return None
         message = f"EvictionRequest {found.name} of {found.requester} is evicting the same pod"
-        return self._wait(request, WAITING_FOR_EVICTION, message, requester_of(found))
+        return self._waiting.wait(request, WAITING_FOR_EVICTION, message, requester_of(found), now=self._now())
 
     def _owner_requested_by_others(
         self, request: EvictionRequest, owner: OwnerKey, pods: Sequence[Pod]
@@ -725,7 +642,7 @@ class Evictor:
                 message = (
                     f"EvictionRequest {found.name} of {found.requester} is evicting {pod.name} of the same {owner}"
                 )
-                return self._wait(request, WAITING_FOR_OWNER, message, requester_of(found))
+                return self._waiting.wait(request, WAITING_FOR_OWNER, message, requester_of(found), now=self._now())
         return None
 
     def _budget_requested_by_others(self, request: EvictionRequest, budget: PodDisruptionBudget) -> list[Requester]:
@@ -759,16 +676,16 @@ class Evictor:
             )
             requester = others[0]
         else:
-            ahead = self._ahead(request, BUDGET, scope, now)
+            ahead = self._waiting.ahead(request, BUDGET, scope, now)
             if not ahead or budget.disruptions_allowed > len(ahead) + self.budgets.outstanding(budget, pod, now=now):
                 return None
             first = ahead[0].request
             message = f"PodDisruptionBudget {budget.name} must first allow the eviction of {first.pod}"
             requester = first.requester
-        return self._wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope)
+        return self._waiting.wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope, now=now)
 
     def _limit(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        scopes = scopes_of(request)
+        scopes = request.scopes
         for scope in scopes:
             found = self._concurrency_limited(request, scope, now)
             if found is not None:
@@ -785,19 +702,21 @@ class Evictor:
             return None
         if request.deadline is None:
             busy = [each.request for each in self._permits] + [each.request for each in self._still_terminating(now)]
-            ahead = len(self._ahead(request, name, scope, now))
+            ahead = len(self._waiting.ahead(request, name, scope, now))
         else:  # the request waits for in-flight requests, not for rollouts, rechecks or slowly terminating pods
             busy = [each.request for each in self._permits if each.in_flight]
             ahead = 0
         if scope != ALL:
-            busy = [each for each in busy if scope in scopes_of(each)]
+            busy = [each for each in busy if scope in each.scopes]
         if len(busy) + ahead < limit:
             return None
         others = {each.requester for each in busy}
         number = "1 eviction is" if len(busy) == 1 else f"{len(busy)} evictions are"
         message = f"{name} is {limit}, and {number} in progress{_where(scope)}"
         requester = _single_requester(others)
-        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, requester, limit=name, scope=scope)
+        return self._waiting.wait(
+            request, WAITING_FOR_EVICTION_LIMIT, message, requester, limit=name, scope=scope, now=now
+        )
 
     def _rate_limited(self, request: EvictionRequest, scope: LimitScope, now: float) -> PendingEviction | None:
         limit, name = self.limits.per_minute_of(scope[0]), _limit_name("evictionsPerMinute", scope)
@@ -805,82 +724,10 @@ class Evictor:
             return None
         window = self._windows.get(scope)
         wait = 0.0 if window is None else window.wait(now)
-        if wait <= 0.0 and not self._ahead(request, name, scope, now):
+        if wait <= 0.0 and not self._waiting.ahead(request, name, scope, now):
             return None
         message = f"{name} is {limit}" + _where(scope) + f", and the next may start in {wait:.0f}s"
-        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope)
-
-    def _ahead(self, request: EvictionRequest, limit: str, scope: LimitScope, now: float) -> list[PendingEviction]:
-        """Return the requests of other requesters that precede a request at the same limit, the first one first."""
-        mine = self._waiters.get((request.uid, request.requester))
-        order = _order(request, now if mine is None else mine.waiting.since)
-        found = [
-            each.waiting
-            for each in self._lines.get((limit, scope), {}).values()
-            if now <= each.until
-            and each.waiting.request.uid != request.uid
-            and not each.waiting.request.requester.same_object(request.requester)
-            and _order(each.waiting.request, each.waiting.since) < order
-        ]
-        return sorted(found, key=lambda each: _order(each.request, each.since))
-
-    def _wait(
-        self,
-        request: EvictionRequest,
-        reason: str,
-        message: str,
-        waits_for: Requester | None,
-        *,
-        limit: str = "",
-        scope: LimitScope = ALL,
-        expiry: float = REQUEST_EXPIRY,
-    ) -> PendingEviction:
-        now, key = self._now(), (request.uid, request.requester)
-        known = self._waiters.get(key)
-        retry_after = self._retry_after(request)
-        since = now if known is None or now > known.until else known.waiting.since
-        waiting = PendingEviction(
-            request=request,
-            reason=reason,
-            message=message,
-            waits_for=waits_for,
-            since=since,
-            scope=ALL if limit in ("", BUDGET) else scope,
-            retry_after=retry_after,
-        )
-        self._forget_waiter(key)
-        self._waiters[key] = self._lines.setdefault((limit, scope), {})[key] = _Waiter(
-            waiting, limit, scope, now + max(expiry, 2 * retry_after)
-        )
-        self._waiting_of[request.requester] += 1
-        return waiting
-
-    def _retry_after(self, request: EvictionRequest) -> float:
-        """Return the seconds until a waiting request is repeated, which are more if its requester has many of them.
-
-        A drain and a policy repeat a request at least three times before it would be dropped. The taint manager has
-        thousands of requests in a large outage, and repeats them less often.
-        """
-        spread = self._waiting_of[request.requester] / RETRIES_PER_SECOND
-        if request.deadline is None:
-            spread = min(spread, REQUEST_EXPIRY / 3)
-        return max(ADMISSION_RETRY, spread)
-
-    def _forget_waiter(self, key: _WaiterKey) -> None:
-        waiter = self._waiters.pop(key, None)
-        if waiter is not None:
-            requester = key[1]
-            self._waiting_of[requester] -= 1
-            if not self._waiting_of[requester]:
-                del self._waiting_of[requester]
-            line = self._lines[waiter.limit, waiter.scope]
-            del line[key]
-            if not line:
-                del self._lines[waiter.limit, waiter.scope]
-
-    def _drop_expired(self, now: float) -> None:
-        for key in [key for key, each in self._waiters.items() if now > each.until]:
-            self._forget_waiter(key)
+        return self._waiting.wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope, now=now)
 
     def _still_terminating(self, now: float) -> list[_TerminatingPod]:
         for uid, each in tuple(self._terminating.items()):
@@ -891,7 +738,7 @@ class Evictor:
 
     def _windows_of(self, request: EvictionRequest) -> list[SlidingWindow]:
         """Return the windows of the rate limits that an eviction counts toward."""
-        return self._windows_in(scopes_of(request))
+        return self._windows_in(request.scopes)
 
     def _windows_in(self, places: Iterable[LimitScope]) -> list[SlidingWindow]:
         found = []
@@ -906,20 +753,13 @@ class Evictor:
             return
         self._cleanup_at = now + CLEANUP_PERIOD
         self._still_terminating(now)
-        self._drop_expired(now)
+        self._waiting.drop_expired(now)
         for pace in self._windows.values():
             pace.wait(now)  # drops entries that are older than a minute
         self._windows = {scope: pace for scope, pace in self._windows.items() if pace}
 
     def _now(self) -> float:
         return self._clock.monotonic()
-
-
-def _order(request: EvictionRequest, since: float) -> tuple[bool, float]:
-    """Return the sort key by which requests at the same limit are admitted."""
-    if request.deadline is not None:
-        return False, request.deadline
-    return True, since + HEAD_START * _RANKS.get(request.requester.controller, _DRAIN_RANK)
 
 
 def _limit_name(name: str, scope: LimitScope) -> str:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.disruption.limits import ALL, LimitScope, scopes
 
 EVICTION_CONDITION: Final = (DISRUPTION_TARGET, "EvictionByEvictionAPI")
 """Type and reason of the condition that the API server sets on a pod when it grants the pod's eviction."""
@@ -99,6 +100,11 @@ class EvictionRequest(Struct, frozen=True, kw_only=True):
     def workload(self) -> OwnerKey | None:
         """Return the owner without its UID, by which all requesters wait for it; ``None`` if the pod has none."""
         return None if self.owner is None else self.owner.without_uid
+
+    @property
+    def scopes(self) -> tuple[LimitScope, ...]:
+        """Return the scopes whose limits the eviction counts toward."""
+        return (ALL, *scopes(self.node, self.namespace, self.workload))
 
     @property
     def key(self) -> str:

@@ -23,7 +23,7 @@ from trimtab.api.reasons import (
     WAITING_FOR_OWNER,
 )
 from trimtab.controller.loop import end_tasks
-from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction, Permit, scopes_of
+from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.eviction_api import evict_once, resolve_lost_response
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.executor.events import report_outcome
@@ -393,7 +393,7 @@ class Execution:
     def _held_until(self, queue: OwnerQueue) -> float:
         if not self._held:
             return 0.0
-        return max(self._held.get(scope, 0.0) for scope in scopes_of(self._request(queue, queue.head)))
+        return max(self._held.get(scope, 0.0) for scope in self._request(queue, queue.head).scopes)
 
     def _has_room(self) -> bool:
         return len(self._in_flight) + len(self._rechecking) < self._settings.max_in_flight

@@ -1,8 +1,7 @@
 """Pods, nodes, machines, taints and policies change at random by a seed while every controller acts.
 
-TRIMTAB_E2E_CHURN gives the seconds (40 unless given; the nightly run takes 600) and TRIMTAB_E2E_SEEDS the seeds,
-separated by commas. Another test injects faults between the operator and the API server, for the seconds in
-TRIMTAB_E2E_FAULTS (300 unless given).
+TRIMTAB_E2E_CHURN gives the seconds (60 unless given) and TRIMTAB_E2E_SEEDS the seeds, separated by commas. Another test
+injects faults between the operator and the API server, for the seconds in TRIMTAB_E2E_FAULTS (300 unless given).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.fixtures.joint import (
 )
 from trimtab.kube.watching.prober import HUNG_AFTER
 
-SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "40"))
+SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "60"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
 APPS = [f"app-{number}" for number in range(8)]
@@ -97,7 +96,7 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
     stable = sorted(joint.nodes("stable"))
     for number, app in enumerate(APPS):
         priority = {"priorityClassName": URGENT} if app in URGENT_APPS else {}
-        joint.deploy(app, 3, cpu=f"{100 + 150 * (number % 4)}m", memory="128Mi", **priority)
+        joint.deploy(app, 3, cpu=f"{300 + 250 * (number % 4)}m", memory="128Mi", **priority)
         if number % 2:
             joint.budget(app, maxUnavailable=1)
     protected_pods(joint, stable, priority_class=URGENT)
@@ -105,7 +104,7 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
     joint.relieve_pressure()
     joint.write_policy(namespaces={"include": [joint.pods_namespace, "guarded"]}, strategies=STRATEGIES)
 
-    churn = Churn(joint, seed, APPS)
+    churn = Churn(joint, seed, APPS, URGENT_APPS)
     if proxy is not None:
         proxy.enabled = True
     churn.run(seconds)
@@ -120,6 +119,9 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
         f"{len(joint.no_execute_taints())} NoExecute taints, {len(joint.pressure_evictions())} pods evicted because of "
         f"node pressure, {len(joint.preempted())} pods preempted"
     )
+    if proxy is None:  # otherwise their events may be lost
+        assert joint.pressure_evictions()
+        assert joint.preempted() or not joint.schedules
     bounds = {} if proxy is None else {"late": LATE_WITH_FAULTS, "stale": STALE_WITH_FAULTS}
     if proxy is not None:
         print(f"faults: {proxy.injected.total()} {dict(proxy.injected)}, requests: {dict(proxy.forwarded)}")

@@ -1,10 +1,11 @@
 """Scheduling live: bound pods per second, next to kube-scheduler on the same API server.
 
-``python benchmarks/scheduling.py [--json] [--nodes N] [--pods N] [--only NAME] [WORKLOAD…]``
+``python benchmarks/scheduling.py [--json] [--nodes N] [--pods N] [--kubernetes-version V] [--only NAME] [WORKLOAD…]``
 
-First ``trimtab run --controllers scheduler`` and then kube-scheduler place the pods of scheduler_perf's workloads
-(:mod:`benchmarks.scheduling_workloads`) on a cluster without kubelets, next to running pods. The request limits of both
-clients are lifted. Only one of them runs at a time.
+First ``trimtab run --controllers scheduler``, then kube-scheduler, and then kube-scheduler with its fastest feature
+gates (:data:`FASTEST`) place the pods of scheduler_perf's workloads (:mod:`benchmarks.scheduling_workloads`) on a
+cluster without kubelets, next to running pods. The request limits of all clients are lifted. Only one of them runs at a
+time.
 
 For each workload, the scheduler is stopped (SIGSTOP) while the pods are created, so that creation costs neither side
 anything. The time is measured from SIGCONT until a watch delivers the last binding. Memory is resident at the end of
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -61,7 +62,7 @@ from trimtab_local.install import OperatorProcess, apply, install, wait_for  # n
 from trimtab_local.load import CONNECTIONS, Etcd, load, pod_copy, running_status, send_until_accepted  # noqa: E402
 from trimtab_local.progress import PlainProgress, Progress  # noqa: E402
 from trimtab_local.scenario import Scenario, decode_scenario  # noqa: E402
-from trimtab_local.versions import APISERVER, ETCD, SCHEDULER  # noqa: E402
+from trimtab_local.versions import APISERVER, DEFAULT_VERSION, ETCD, RELEASES, SCHEDULER  # noqa: E402
 
 PATIENCE: Final = 240.0
 RATE: Final = 100
@@ -76,6 +77,12 @@ UNCHECKED: Final = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCond
 """As in scheduler_perf: pods state their priority themselves."""
 OURS: Final = "trimtab"
 THEIRS: Final = "kube-scheduler"
+TUNED: Final = "kube-scheduler-tuned"
+FASTEST: Final = {35: ("OpportunisticBatching",), 37: ("InterPodAffinityHostnameFastPath",)}
+"""The feature gates of kube-scheduler that make it faster, by the minor version that introduced them.
+
+The first is on by default.
+"""
 BARE: Final = "bindings"
 """A script that sends nothing but bindings."""
 
@@ -120,17 +127,23 @@ class Stage:
 
     def fill(self) -> None:
         """Start the control plane, create the nodes and the running pods, and install what the operator needs."""
-        self.cluster.up(_settings(ETCD, APISERVER), nodes=0, die_with_parent=True)
+        self.cluster.up(self._settings(ETCD, APISERVER), nodes=0, die_with_parent=True)
         load(self.cluster, scenario(self.options.nodes, self.options.pods), progress=self._progress)
 
     @contextmanager
-    def kube_scheduler(self) -> Iterator[Contestant]:
-        """Run kube-scheduler while the block runs."""
-        self.cluster.up(_settings(ETCD, APISERVER, SCHEDULER))
+    def kube_scheduler(self, name: str = THEIRS, *arguments: str) -> Iterator[Contestant]:
+        """Run kube-scheduler with these arguments while the block runs."""
+        self.cluster.up(self._settings(ETCD, APISERVER, SCHEDULER, scheduler_args=arguments))
         try:
-            yield Contestant(THEIRS, "default-scheduler", self.pid(SCHEDULER))
+            yield Contestant(name, "default-scheduler", self.pid(SCHEDULER))
         finally:
-            self.cluster.up(_settings(ETCD, APISERVER))
+            self.cluster.up(self._settings(ETCD, APISERVER))
+
+    def tuned_kube_scheduler(self) -> AbstractContextManager[Contestant]:
+        """Run kube-scheduler with its fastest feature gates while the block runs."""
+        minor = int(self.options.kubernetes_version.split(".")[1])
+        gates = [f"{gate}=true" for since, found in FASTEST.items() if since <= minor for gate in found]
+        return self.kube_scheduler(TUNED, f"--feature-gates={','.join(gates)}")
 
     @contextmanager
     def trimtab(self) -> Iterator[Contestant]:
@@ -168,9 +181,14 @@ class Stage:
         """Return the process id of a component of the control plane."""
         return self.cluster.record().started[component].process.pid
 
-
-def _settings(*components: str) -> Settings:
-    return Settings(components=components, apiserver_args=UNCHECKED, for_load=True)
+    def _settings(self, *components: str, scheduler_args: tuple[str, ...] = ()) -> Settings:
+        return Settings(
+            components=components,
+            version=self.options.kubernetes_version,
+            apiserver_args=UNCHECKED,
+            scheduler_args=scheduler_args,
+            for_load=True,
+        )
 
 
 def scenario(nodes: int, pods: int) -> Scenario:
@@ -430,7 +448,7 @@ class Hall:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Result]:
-    """Run all workloads against both schedulers; yield the results as they are measured."""
+    """Run all workloads against all schedulers; yield the results as they are measured."""
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
         stage = Stage(Path(name), options, PlainProgress(sys.stderr))
         try:
@@ -438,7 +456,7 @@ def measure(options: argparse.Namespace) -> Iterator[Result]:
             if options.only in (None, BARE):
                 pace, cpu = _running(stage, partial(Hall.bindings, count=2 * options.nodes))
                 yield {"bindings_per_s": round(pace), "script_cpu_ms": round(cpu, 2)}
-            contestants = {OURS: stage.trimtab, THEIRS: stage.kube_scheduler}
+            contestants = {OURS: stage.trimtab, THEIRS: stage.kube_scheduler, TUNED: stage.tuned_kube_scheduler}
             for contestant_name, start in contestants.items():
                 if options.only in (None, contestant_name):
                     with start() as contestant:
@@ -494,7 +512,13 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"any of {', '.join(WORKLOADS)}; default: all")
     parser.add_argument("--nodes", type=int, default=500, metavar="N", help="nodes (default: %(default)s)")
     parser.add_argument("--pods", type=int, default=15_000, metavar="N", help="running pods (default: %(default)s)")
-    parser.add_argument("--only", choices=(THEIRS, OURS, BARE), help="measure only this")
+    parser.add_argument("--only", choices=(OURS, THEIRS, TUNED, BARE), help="measure only this")
+    parser.add_argument(
+        "--kubernetes-version",
+        choices=tuple(RELEASES),
+        default=DEFAULT_VERSION,
+        help="of the API server and kube-scheduler (default: %(default)s)",
+    )
     parser.add_argument("--no-latency", dest="latency", action="store_false", help="leave out the decision latency")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()
@@ -511,7 +535,7 @@ def _row(result: Result) -> str:
     if "pods_per_s" not in result:
         return "  ".join(f"{key} {value}" for key, value in result.items())
     return (
-        f"{result['workload']:27}{result['scheduler']:16}{result['pods_per_s']:8.1f}/s"
+        f"{result['workload']:27}{result['scheduler']:21}{result['pods_per_s']:8.1f}/s"
         f"{result['bound']:7}/{result['pods']:<6}{result['seconds']:8.2f} s{result['rss_mb']:7} MB"
         f"{result['cpu_s']:8.1f} s +{result['server_cpu_s']:6.1f} s  others {result['others_cores']:.2f}"
     )

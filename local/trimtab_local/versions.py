@@ -77,6 +77,7 @@ def _release(kubernetes: str, *, module: str) -> Release:
 DEFAULT_VERSION: Final = "v1.36.3"
 
 RELEASES: Final[dict[str, Release]] = {
+    "v1.37.2": _release("v1.37.2", module="kubernetes-1.37"),
     DEFAULT_VERSION: _release(DEFAULT_VERSION, module="kubernetes"),
     "v1.35.4": _release("v1.35.4", module="kubernetes-1.35"),
     "v1.34.4": _release("v1.34.4", module="kubernetes-1.34"),
@@ -84,7 +85,7 @@ RELEASES: Final[dict[str, Release]] = {
 }
 """The release of each Kubernetes version, newest first. Each needs its own directory of modules.
 
-The older ones are for tests of compatibility: they have the same etcd, kwok and Helm as the newest one.
+Those that are not the default are for tests of compatibility and benchmarks. All have the same etcd, kwok and Helm.
 """
 
 

@@ -54,11 +54,13 @@ class Binding(Struct, eq=False):
         queued: the pod in the scheduling queue.
         node: the name of the node.
         assumption: the pod and its volumes in the snapshot.
+        volume_task: the task that binds the volumes of the pod before the pod, if it has claims.
     """
 
     queued: QueuedPod
     node: str
     assumption: Assumption
+    volume_task: asyncio.Task[None] | None = None
 
 
 class Obsolete(Exception):
@@ -103,7 +105,7 @@ class Binder:
         pod = binding.queued.pod
         self._unsent[pod.uid] = binding
         if pod.spec.volumes and has_claims(pod):
-            self._volume_tasks.start(self._bind_with_volumes(binding))
+            binding.volume_task = self._volume_tasks.start(self._bind_with_volumes(binding))
         else:
             self._enqueue(binding)
 
@@ -116,6 +118,8 @@ class Binder:
         binding = self._unsent.pop(pod.uid, None)
         if binding is None:
             return False
+        if binding.volume_task is not None:
+            binding.volume_task.cancel()  # a later binding of the pod may choose other volumes
         self._failed(binding, "")
         return True
 
@@ -138,8 +142,19 @@ class Binder:
     async def _work(self) -> None:
         while self._waiting:
             binding = self._waiting.popleft()
-            if self._unsent.pop(binding.queued.pod.uid, None) is binding:
+            if self._take(binding):
                 await self._attempt(binding)
+
+    def _take(self, binding: Binding) -> bool:
+        """Return whether the binding must be sent or reported, and forget it; ``False`` if it was cancelled.
+
+        A cancelled binding stays in the list of waiting bindings, while its pod may already have another one.
+        """
+        uid = binding.queued.pod.uid
+        if self._unsent.get(uid) is not binding:
+            return False
+        del self._unsent[uid]
+        return True
 
     async def _bind_with_volumes(self, binding: Binding) -> None:
         reserved = [each.new for each in binding.assumption.reserved]
@@ -158,7 +173,7 @@ class Binder:
         else:
             self._enqueue(binding)
             return
-        if self._unsent.pop(binding.queued.pod.uid, None) is binding:  # otherwise it was cancelled
+        if self._take(binding):
             self._failed(binding, message)
 
     async def _attempt(self, binding: Binding) -> None:

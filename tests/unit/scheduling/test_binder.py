@@ -13,29 +13,36 @@ from tests.fakes.scheduler import SCHEDULER, SchedulerWorld
 from tests.fakes.scheduler import plan_on_the_loop as plan_on_the_loop
 from trimtab.kube.api import Conflict, Forbidden, NotFound, NotLeading, Unreachable
 from trimtab.kube.objects import PersistentVolume, Pod
-from trimtab.scheduling.binder import LOST_ANSWER
+from trimtab.scheduling.binder import CONCURRENCY, LOST_ANSWER
 from trimtab.scheduling.dependencies import AssumedVolume, VolumeBindingError
 
 pytestmark = pytest.mark.looptime(start=0)
 
 
 class SlowVolumes:
-    """Binds the volumes of a pod in a second, or raises ``error`` then."""
+    """Binds the volumes of a pod in some seconds, or raises ``error`` then."""
 
-    def __init__(self, world: SchedulerWorld, error: Exception | None = None) -> None:
+    def __init__(self, world: SchedulerWorld, error: Exception | None = None, *, seconds: float = 1.0) -> None:
         self.error = error
+        self.seconds = seconds
+        self.completed = 0
         self.calls: list[tuple[str, str, list[str]]] = []
         world.volumes.bind = self.bind  # type: ignore[method-assign]
 
     async def bind(self, pod: Pod, node: str, assumed: Sequence[AssumedVolume]) -> None:
         self.calls.append((pod.key, node, [each.key for each in assumed]))
-        await asyncio.sleep(1)
+        await asyncio.sleep(self.seconds)
         if self.error is not None:
             raise self.error
+        self.completed += 1
 
 
 def pending(name: str = "a") -> Any:
     return pod(name).cpu("1").merge(spec={"schedulerName": SCHEDULER})
+
+
+def large(name: str) -> Any:
+    return node(name).merge(status={"allocatable": {"cpu": "400", "memory": "320Gi", "pods": "400"}})
 
 
 def prepare(world: SchedulerWorld, *more: Any) -> None:
@@ -101,6 +108,34 @@ async def test_binding_that_waits_for_volumes_can_be_cancelled_once() -> None:
         assert world.sent == []
         assert world.reports.failures == []
         assert world.scheduler.queue_counts(SCHEDULER).backoff + world.scheduler.queue_counts(SCHEDULER).active == 1
+
+
+async def test_cancelled_wait_for_volumes_does_not_prevent_the_next_binding_of_the_pod() -> None:
+    async with SchedulerWorld() as world:
+        volumes = SlowVolumes(world, seconds=3)
+        prepare(world, pending().claim("data"))
+        await asyncio.sleep(0.5)
+        assert world.preemptions.cancel(world.pod("shop/a"))
+        await asyncio.sleep(2)  # the back-off is over, and the pod waits for its volumes again
+        assert (len(volumes.calls), world.assumed_node("shop/a")) == (2, "n1")
+        await asyncio.sleep(5)
+        assert (volumes.completed, world.reports.bound) == (1, {"shop/a": "n1"})
+
+
+async def test_cancelled_binding_does_not_prevent_the_next_binding_of_the_pod() -> None:
+    async with SchedulerWorld(latency=2.5) as world:
+        world.put(large("n1"), *(pending(f"p{number:03}") for number in range(2 * CONCURRENCY)))
+        await asyncio.sleep(0.5)
+        sent = {key for key, *_ in world.sent}
+        assert len(sent) == CONCURRENCY
+        cancelled = next(pod for pod in world.caches.pods.objects.values() if pod.key not in sent)
+        assert world.preemptions.cancel(cancelled)
+        await asyncio.sleep(2)  # the back-off is over, and the pod is queued behind its cancelled binding
+        assert world.assumed_node(cancelled.key) == "n1"
+        assert cancelled.key not in {key for key, *_ in world.sent}
+        await asyncio.sleep(10)
+        assert world.reports.bound == {f"shop/p{number:03}": "n1" for number in range(2 * CONCURRENCY)}
+        assert world.reports.attempts[cancelled.key] == 2
 
 
 async def test_stop_cancels_the_wait_for_volumes() -> None:

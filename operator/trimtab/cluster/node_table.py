@@ -316,8 +316,8 @@ class NodeTable:
         cordoned: whether each node is cordoned (``spec.unschedulable``): bool, shape (capacity,).
         taints: the index of each node's taints in :attr:`taint_sets`: int64, shape (capacity,).
         taint_sets: the distinct sets of taints, without ``timeAdded``. The first set is empty.
-        version: a number that increases when names, labels, taints, declared features or cordons change. Caches of
-            static filters depend on it.
+        version: a number that increases when names, labels, taints, declared features, cordons or the statuses of
+            conditions change. Caches of static filters depend on it.
         revision: a number that increases when a node is added, replaced or removed.
         images_version: a number that increases when a node's images change.
         touched: the slots whose amounts changed since :attr:`epoch` last increased, in the order of the changes.
@@ -605,4 +605,4 @@ class NodeTable:
 
 def _static(node: Node) -> tuple[object, ...]:
     """Return the node fields that static filters read."""
-    return node.labels, node.taints, node.unschedulable, node.declared_features
+    return node.labels, node.taints, node.unschedulable, node.declared_features, node.condition_statuses

@@ -15,6 +15,13 @@ from msgspec import Struct
 
 from trimtab.kube.objects import KubeObject, Node, Pod, Taint
 from trimtab.kube.rules.taints import UNSCHEDULABLE, find_untolerated_taint, tolerates
+from trimtab.placement.filters.legacy import (
+    CheckNodeCondition,
+    CheckNodeDiskPressure,
+    CheckNodeMemoryPressure,
+    CheckNodePIDPressure,
+    NodeConditionFilter,
+)
 from trimtab.placement.node_masks import matches_required
 
 ChangedResource = Literal[
@@ -36,6 +43,7 @@ TAINTS: Final = "taints"
 ALLOCATABLE: Final = "allocatable"
 UNSCHEDULABLE_FIELD: Final = "unschedulable"
 FEATURES: Final = "declared features"
+CONDITIONS: Final = "conditions"
 REQUESTS: Final = "requests"
 OTHER: Final = "other"
 
@@ -173,6 +181,18 @@ def _declares_features(pod: Pod, event: ClusterEvent) -> bool:
     return isinstance(event.new, Node) and set(pod.spec.required_features) <= set(event.new.declared_features)
 
 
+def _conditions_hold(predicate: type[NodeConditionFilter]) -> Hint:
+    """Return a hint that holds if the node satisfies the predicate but did not before the event."""
+
+    def hint(_pod: Pod, event: ClusterEvent) -> bool:
+        old, new = event.old, event.new
+        if not isinstance(new, Node) or predicate.failed(new):
+            return False
+        return not isinstance(old, Node) or bool(predicate.failed(old))
+
+    return hint
+
+
 def _topology_node(pod: Pod, event: ClusterEvent) -> bool:
     """Return whether the node has or had one of the topology keys of the pod's spread constraints or affinity terms."""
     affinity = pod.spec.affinity
@@ -232,6 +252,12 @@ HINTS: Final[Mapping[str, tuple[EventRule, ...]]] = {
         *_volumes("StorageClass", "PersistentVolumeClaim", "PersistentVolume"),
     ),
     "SchedulingGates": (),
+    **{
+        each.name: (
+            EventRule("Node", _ADD_UPDATE, frozenset((CONDITIONS, UNSCHEDULABLE_FIELD)), _conditions_hold(each)),
+        )
+        for each in (CheckNodeCondition, CheckNodeMemoryPressure, CheckNodeDiskPressure, CheckNodePIDPressure)
+    },
 }
 """The events that can make each filter pass. A filter that is not listed can pass after any event."""
 
@@ -272,6 +298,7 @@ def node_changes(old: Node, new: Node) -> frozenset[str]:
         ALLOCATABLE: old.allocatable != new.allocatable,
         UNSCHEDULABLE_FIELD: old.unschedulable != new.unschedulable,
         FEATURES: old.declared_features != new.declared_features,
+        CONDITIONS: old.condition_statuses != new.condition_statuses,
     }
     return frozenset(name for name, changed in compared.items() if changed)
 

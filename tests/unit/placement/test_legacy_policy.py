@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builders import ZONE, expression, node, pod, replica_set, selector, service
@@ -12,6 +13,8 @@ from tests.unit.placement.scoring import built, points
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.filters import legacy as filters
 from trimtab.placement.interface import Filter
+from trimtab.placement.placer import Placer
+from trimtab.placement.registry import Profile
 from trimtab.placement.scores import legacy as scores
 
 GIB = 2**30
@@ -81,6 +84,44 @@ class TestPredicates:
         assert passing(rule, snapshot, pod("p")) == ["n"]
         snapshot.put(conditions("n", Ready="False").build())
         assert passing(rule, snapshot, pod("p")) == []
+
+    def test_reasons_of_a_node_are_those_of_its_failed_conditions(self) -> None:
+        snapshot = built(
+            [
+                conditions("fine", Ready="True", DiskPressure="Unknown", MemoryPressure="Unknown"),
+                conditions("down", Ready="Unknown", OutOfDisk="Unknown", NetworkUnavailable="True"),
+                conditions("cordoned", Ready="False").merge(spec={"unschedulable": True}),
+                conditions("pids", Ready="True", PIDPressure="True", DiskPressure="True"),
+            ]
+        )
+        kinds = (filters.CheckNodeCondition, filters.CheckNodePIDPressure, filters.CheckNodeDiskPressure)
+        verdicts = Placer(snapshot, Profile(kinds, (), checks_all=True)).node_verdicts(pod("p").cpu("1").build())
+        assert {each.node: each.reasons for each in verdicts} == {
+            "fine": (),
+            "down": ("node(s) were not ready", "node(s) were out of disk space", "node(s) had unavailable network"),
+            "cordoned": ("node(s) were not ready", "node(s) were unschedulable"),
+            "pids": ("node(s) had pid pressure", "node(s) had disk pressure"),
+        }
+        counts = {
+            reasons: len(slots)
+            for reasons, slots in Placer(snapshot, Profile(kinds, ())).diagnose(pod("p").build()).failures
+        }
+        assert counts == {
+            ("node(s) were not ready", "node(s) were out of disk space", "node(s) had unavailable network"): 1,
+            ("node(s) were not ready", "node(s) were unschedulable"): 1,
+            ("node(s) had pid pressure",): 1,
+        }
+
+    def test_placer_reads_a_condition_that_changes(self) -> None:
+        snapshot = built([conditions("n", Ready="True", DiskPressure="False")])
+        placer = Placer(snapshot, Profile((filters.CheckNodeCondition, filters.CheckNodeDiskPressure), ()))
+        for ready, pressure, fits in (("True", "False", 1), ("False", "True", 0), ("True", "True", 0)):
+            snapshot.put(conditions("n", Ready=ready, DiskPressure=pressure).build())
+            assert np.count_nonzero(placer.feasible(pod("p").build())) == fits
+        with snapshot.fork():
+            snapshot.put(conditions("n", Ready="True", DiskPressure="False").build())
+            assert np.count_nonzero(placer.feasible(pod("p").build())) == 1
+        assert np.count_nonzero(placer.feasible(pod("p").build())) == 0
 
     def test_memory_pressure_concerns_best_effort_pods_only(self) -> None:
         snapshot = built([conditions("full", MemoryPressure="True"), conditions("free", MemoryPressure="False")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cluster.worlds import CLAIMS, NODE_NAMES, Maker, worlds
+from tests.unit.cluster.worlds import CLAIMS, NODE_NAMES, ZONE, Maker, worlds
 from trimtab.cluster import affinity, node_table, object_store
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import ResourceList
-from trimtab.kube.objects import KubeObject, Node, Pod
+from trimtab.kube.objects import KubeObject, Node, NodeCondition, Pod
 from trimtab.placement import (
     feasibility,
     interface,
@@ -24,7 +25,9 @@ from trimtab.placement import (
     volume_matching,
     volume_topology,
 )
+from trimtab.placement.filters import legacy
 from trimtab.placement.placer import Placer
+from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scores import images
 from trimtab.placement.scores import nodes as node_scores
 from trimtab.placement.scores import pods as pod_scores
@@ -54,6 +57,16 @@ SMALL = {
 }
 """Bounds so small that everything that is kept is thrown out, and every log cut, within a few steps."""
 
+LEGACY = Profile(
+    (
+        *DEFAULT.filters,
+        legacy.CheckNodeCondition,
+        partial(legacy.NodeLabelPresence, labels=[ZONE], presence=True),
+        partial(legacy.ServiceAffinity, labels=[ZONE]),
+    ),
+    DEFAULT.scores,
+)
+
 
 @pytest.fixture(autouse=True, scope="module", params=["as they are", "small"])
 def bounds(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -67,10 +80,11 @@ def bounds(request: pytest.FixtureRequest) -> Iterator[None]:
 class Change:
     """A random change of a kept snapshot, by itself, in a mark, or by placing pods."""
 
-    def __init__(self, make: Maker, snapshot: Snapshot, kept_one: Placer) -> None:
+    def __init__(self, make: Maker, snapshot: Snapshot, profile: Profile = DEFAULT) -> None:
         self.make = make
         self.snapshot = snapshot
-        self.placer = kept_one
+        self.profile = profile
+        self.placer = Placer(snapshot, profile)
         self.specs = [make.spec() for _ in range(4)]
         self.marks: list[int] = []
 
@@ -80,6 +94,11 @@ class Change:
 
     def node(self) -> Node:
         made = self.make.node(self.make.pick(*NODE_NAMES, *MANY[-2:]))
+        if made.name in self.snapshot.nodes.slot_of and self.make.one_in(2):  # nothing but a condition changes
+            status = self.make.pick("True", "False")
+            return msgspec.structs.replace(
+                self.snapshot.nodes.get(made.name), conditions=(NodeCondition("Ready", status),)
+            )
         if self.make.one_in(4):  # the columns widen in the middle
             extended = {f"example.com/r{self.make.pick(*range(20))}": 1}
             return msgspec.structs.replace(made, allocatable=ResourceList({**made.allocatable, **extended}))
@@ -134,16 +153,17 @@ def judged(by: Placer, pod: Pod) -> dict[str, object]:
 
 
 def compare(change: Change) -> None:
-    fresh = Placer(Snapshot(everything(change.snapshot)))
+    fresh = Placer(Snapshot(everything(change.snapshot)), change.profile)
     for name in ("new-a", "new-b"):
         pod = change.pending(name)
         assert judged(change.placer, pod) == judged(fresh, pod)
 
 
-@given(worlds(), st.integers(0, 2**32 - 1), st.integers(1, 12))
-def test_reused_placer_equals_a_new_one(world, seed, steps):
+@pytest.mark.parametrize("profile", [DEFAULT, LEGACY], ids=["default", "legacy"])
+@given(world=worlds(), seed=st.integers(0, 2**32 - 1), steps=st.integers(1, 12))
+def test_reused_placer_equals_a_new_one(profile, world, seed, steps):
     snapshot = Snapshot(world)
-    change = Change(Maker(seed), snapshot, Placer(snapshot))
+    change = Change(Maker(seed), snapshot, profile)
     for number in range(steps):
         change.step()
         if number % 3 == 0:
@@ -158,7 +178,7 @@ def test_reused_placer_works_after_the_node_table_grows(seed):
     """Arrays over slots have room for 64 nodes to begin with, then for 128."""
     make = Maker(seed)
     snapshot = Snapshot([make.namespace(), *make.storage(), *make.owners()])
-    change = Change(make, snapshot, Placer(snapshot))
+    change = Change(make, snapshot)
     for number, name in enumerate(MANY):
         with snapshot.fork():
             change.placer.place([change.pending("passing")])

@@ -16,6 +16,7 @@ from trimtab.kube.objects import (
     Affinity,
     HostPort,
     Node,
+    NodeCondition,
     Pod,
     PodAffinityTerm,
     PodSpec,
@@ -28,6 +29,7 @@ from trimtab.scheduling import queue as module
 from trimtab.scheduling.queue import FLUSH_PERIOD, MAX_LOG, SchedulingQueue
 from trimtab.scheduling.queueing_hints import (
     ALLOCATABLE,
+    CONDITIONS,
     HINTS,
     LABELS,
     REQUESTS,
@@ -368,6 +370,10 @@ ZONED, UNZONED = node("n", labels=FrozenMap(zone="a")), node("n")
 TAINTED = node("n", taints=(Taint("a", "NoSchedule"),))
 
 
+def reporting(**statuses: str) -> Node:
+    return node("n", conditions=tuple(NodeCondition(type_, status) for type_, status in statuses.items()))
+
+
 def updated(old: Node, new: Node) -> ClusterEvent:
     return ClusterEvent("Node", "Update", node_changes(old, new), old, new)
 
@@ -424,6 +430,25 @@ def ported(*ports: HostPort) -> ClusterEvent:
         ("InterPodAffinity", SPEC, updated(HDD, SSD), True),
         ("PodTopologySpread", SPREAD, ClusterEvent("Node", "Delete", old=ZONED), True),
         ("PodTopologySpread", SPREAD, ClusterEvent("Node", "Delete", old=SSD), False),
+        ("CheckNodeCondition", SPEC, updated(reporting(Ready="False"), reporting(Ready="True")), True),
+        ("CheckNodeCondition", SPEC, updated(reporting(Ready="True"), reporting(Ready="False")), False),
+        ("CheckNodeCondition", SPEC, updated(node("n", unschedulable=True), reporting(Ready="True")), True),
+        ("CheckNodeCondition", SPEC, ClusterEvent("Node", "Add", new=reporting(Ready="False")), False),
+        ("CheckNodeCondition", SPEC, ClusterEvent("AssignedPod", "Delete", old=pod("x")), False),
+        (
+            "CheckNodeDiskPressure",
+            SPEC,
+            updated(reporting(DiskPressure="True"), reporting(DiskPressure="False")),
+            True,
+        ),
+        ("CheckNodePIDPressure", SPEC, ClusterEvent("Node", "Add", new=reporting(PIDPressure="True")), False),
+        (
+            "CheckNodeMemoryPressure",
+            PodSpec(),
+            updated(reporting(MemoryPressure="True"), reporting(MemoryPressure="False")),
+            True,
+        ),
+        ("NodeResourcesFit", SPEC, updated(reporting(Ready="False"), reporting(Ready="True")), False),
         ("VolumeBinding", SPEC, ClusterEvent("StorageClass", "Add"), True),
         ("VolumeBinding", SPEC, ClusterEvent("StorageClass", "Delete"), False),
     ],
@@ -453,6 +478,9 @@ def test_many_events_of_one_kind_whose_objects_are_unknown_may_help(by: str) -> 
 def test_changes_name_the_parts_that_filters_read() -> None:
     assert node_changes(node("n"), node("n", annotations=FrozenMap(a="b"))) == frozenset()
     assert node_changes(node("n"), node("n", cpu=1)) == {ALLOCATABLE}
+    assert node_changes(reporting(Ready="False"), reporting(Ready="True")) == {CONDITIONS}
+    same = node("n", conditions=(NodeCondition("Ready", "True", "KubeletReady", 1.0),))
+    assert node_changes(reporting(Ready="True"), same) == frozenset()
     assert pod_changes(pod("a"), pod("a", ready=True)) == frozenset()
     assert pod_changes(pod("a"), pod("a", spec=PodSpec())) == {REQUESTS}
 

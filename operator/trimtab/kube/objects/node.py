@@ -59,6 +59,11 @@ class Node(ClusterScoped, frozen=True, gc=False):
         """Return whether the Ready condition is True."""
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.conditions)
 
+    @property
+    def condition_statuses(self) -> dict[str, str]:
+        """Return the status of each condition by the condition's type."""
+        return {condition.type: condition.status for condition in self.conditions}
+
 
 NODE_LEASES: Final = "kube-node-lease"
 """The namespace in which each kubelet renews the Lease of its node (v1.14 and later)."""

@@ -6,7 +6,8 @@ filter lists its intentional differences from v1.11.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import LabelSelector, Node, Pod, PodSpec, Service
 from trimtab.kube.rules.taints import NO_EXECUTE, find_untolerated_taint
-from trimtab.placement.interface import Reads, StaticFilter
+from trimtab.placement.interface import Failure, Reads, StaticFilter
 from trimtab.placement.service_selectors import SelectorsOfPods
 from trimtab.placement.topology_spread import tables_of
 
@@ -51,93 +52,96 @@ class NodeLabelPresence(StaticFilter):
 
 
 class NodeConditionFilter(StaticFilter):
-    """Rejects nodes whose conditions do not have the required statuses.
-
-    Conditions that the node does not report are ignored, except Ready.
+    """Rejects nodes with a failed condition. Conditions that the node does not report are ignored, except Ready.
 
     Attributes:
-        statuses: the required status of each condition.
-        schedulable: whether cordoned nodes are also rejected.
         best_effort_only: whether the filter applies only to BestEffort pods.
     """
 
-    statuses: ClassVar[Mapping[str, str]]
-    schedulable: ClassVar[bool] = False
     best_effort_only: ClassVar[bool] = False
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._checked: list[Node | None] = []
-        self._passing: BoolArray = np.zeros(0, dtype=np.bool_)
-        self._revision = -1
+    @classmethod
+    def failed(cls, node: Node) -> tuple[str, ...]:
+        """Return the reason of each failed condition of a node; empty if the node passes."""
+        raise NotImplementedError
 
     def may_concern(self, spec: PodSpec) -> bool:
         return not self.best_effort_only or spec.qos == "BestEffort"
 
-    def concerns(self, pod: Pod) -> bool:
-        return self.may_concern(pod.spec)
+    def key(self, pod: Pod) -> Hashable | None:
+        return "every pod" if self.may_concern(pod.spec) else None
 
-    def passing(self, pod: Pod) -> BoolArray | None:
-        if not self.may_concern(pod.spec):
-            return None
-        # NodeTable.version does not change with conditions, so nodes that were replaced since the last call are
-        # checked.
+    def compute(self, pod: Pod) -> BoolArray:
         nodes = self.snapshot.nodes
-        if self._revision == nodes.revision:
-            return self._passing
-        self._revision = nodes.revision
-        at, capacity = nodes.at, nodes.capacity
-        if len(self._passing) != capacity:
-            self._checked, self._passing = [], np.zeros(capacity, dtype=np.bool_)
-        self._checked += [None] * (len(at) - len(self._checked))
-        for slot, node in enumerate(at):
-            if node is not None and node is not self._checked[slot]:
-                self._passing[slot] = self._holds(node)
-                self._checked[slot] = node
-        return self._passing
+        passing: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        for slot in nodes.slot_of.values():
+            passing[slot] = not self.failed(nodes.node(slot))
+        return passing
 
-    def _holds(self, node: Node) -> bool:
-        if self.schedulable and node.unschedulable:
-            return False
-        found = {condition.type: condition.status for condition in node.conditions}
-        return all(
-            found.get(type_, "Unknown" if type_ == "Ready" else status) == status
-            for type_, status in self.statuses.items()
-        )
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for slot in slots.tolist():
+            groups[self.failed(self.snapshot.nodes.node(slot))].append(slot)
+        return [(reasons, np.array(found, dtype=np.int64)) for reasons, found in groups.items()]
 
 
 class CheckNodeCondition(NodeConditionFilter):
-    """Rejects nodes that are not ready, have no network or no free disk space, or are cordoned."""
+    """Rejects nodes that are not ready, have no network or no free disk space, or are cordoned.
+
+    In contrast to v1.11, a node that does not report the Ready condition is not ready.
+    """
 
     name: ClassVar = "CheckNodeCondition"
-    reason: ClassVar = "node(s) were not ready, not schedulable, out of disk or without network"
-    statuses: ClassVar[Mapping[str, str]] = {"Ready": "True", "OutOfDisk": "False", "NetworkUnavailable": "False"}
-    schedulable: ClassVar[bool] = True
+
+    @classmethod
+    def failed(cls, node: Node) -> tuple[str, ...]:
+        statuses = node.condition_statuses
+        conditions = {
+            "node(s) were not ready": statuses.get("Ready") != "True",
+            "node(s) were out of disk space": statuses.get("OutOfDisk", "False") != "False",
+            "node(s) had unavailable network": statuses.get("NetworkUnavailable", "False") != "False",
+            "node(s) were unschedulable": node.unschedulable,
+        }
+        return tuple(reason for reason, failed in conditions.items() if failed)
 
 
-class CheckNodeMemoryPressure(NodeConditionFilter):
+class NodePressureFilter(NodeConditionFilter):
+    """Rejects nodes under one kind of pressure. As in v1.11, the status Unknown is no pressure.
+
+    Attributes:
+        condition: the type of the condition.
+    """
+
+    condition: ClassVar[str]
+
+    @classmethod
+    def failed(cls, node: Node) -> tuple[str, ...]:
+        return (cls.reason,) if node.condition_statuses.get(cls.condition) == "True" else ()
+
+
+class CheckNodeMemoryPressure(NodePressureFilter):
     """Rejects nodes under memory pressure for BestEffort pods."""
 
     name: ClassVar = "CheckNodeMemoryPressure"
     reason: ClassVar = "node(s) had memory pressure"
-    statuses: ClassVar[Mapping[str, str]] = {"MemoryPressure": "False"}
+    condition: ClassVar = "MemoryPressure"
     best_effort_only: ClassVar[bool] = True
 
 
-class CheckNodeDiskPressure(NodeConditionFilter):
+class CheckNodeDiskPressure(NodePressureFilter):
     """Rejects nodes under disk pressure."""
 
     name: ClassVar = "CheckNodeDiskPressure"
     reason: ClassVar = "node(s) had disk pressure"
-    statuses: ClassVar[Mapping[str, str]] = {"DiskPressure": "False"}
+    condition: ClassVar = "DiskPressure"
 
 
-class CheckNodePIDPressure(NodeConditionFilter):
+class CheckNodePIDPressure(NodePressureFilter):
     """Rejects nodes with too few free process IDs."""
 
     name: ClassVar = "CheckNodePIDPressure"
-    reason: ClassVar = "node(s) had PID pressure"
-    statuses: ClassVar[Mapping[str, str]] = {"PIDPressure": "False"}
+    reason: ClassVar = "node(s) had pid pressure"
+    condition: ClassVar = "PIDPressure"
 
 
 class NoExecuteTaints(StaticFilter):

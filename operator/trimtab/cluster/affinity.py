@@ -9,6 +9,7 @@ they match.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
 from functools import lru_cache
 from itertools import chain, islice
@@ -704,6 +705,13 @@ class AffinityIndex:
                 if staying:
                     counter.add(slot, staying)
         return counter
+
+    def terminating(self, namespace: str, selector: LabelSelector | None) -> Counter[int]:
+        """Return the number of terminating pods in a namespace that match the selector, by slot."""
+        found: Counter[int] = Counter()
+        for group in self.picked(BoundTerm("", selector, frozenset((namespace,)))):
+            found.update(group.leaving or {})
+        return found
 
     def picked(self, term: BoundTerm) -> Iterator[PodClass]:
         """Yield the classes of pods that match a term."""

@@ -178,9 +178,14 @@ class TestServiceAffinity:
         rule = filters.ServiceAffinity(snapshot, labels=["region"])
         assert passing(rule, snapshot, web("p")) == ["east1", "east2"]
 
-    def test_pods_that_are_being_deleted_do_not_count(self) -> None:
-        snapshot = regions(web("a", "west1").deleted())
+    def test_terminating_pods_count_if_no_other_pod_of_the_service_runs(self) -> None:
+        snapshot = regions(web("a", "west1").deleted(), web("b", "east1").deleted(), web("c", "east2").deleted())
         rule = filters.ServiceAffinity(snapshot, labels=["region"])
+        assert passing(rule, snapshot, web("p")) == ["east1", "east2"]
+        snapshot.put(web("d", "west2").build())
+        assert passing(rule, snapshot, web("p")) == ["west1", "west2"]
+        for name, at in (("a", "west1"), ("b", "east1"), ("c", "east2"), ("d", "west2")):
+            snapshot.remove(web(name, at).build())
         assert len(passing(rule, snapshot, web("p"))) == 4
 
 

@@ -44,13 +44,17 @@ class Site:
         self.place(number, new)
         self.snapshot.remove(self.snapshot.pods[f"shop/web-{old}-{number}"])
 
+    def terminate(self, number: int, release: str) -> None:
+        found = self.snapshot.pods[f"shop/web-{release}-{number}"]
+        self.snapshot.put(msgspec.structs.replace(found, deleted=1.0))
+
     def values(self, label: str) -> Counter[str]:
         return Counter(LABELS[each.node].get(label, "-") for each in self.snapshot.pods.values())
 
 
-def filled(sample: str, pool: str = "") -> Site:
+def filled(sample: str, pool: str = "", replicas: int = REPLICAS) -> Site:
     site = Site(sample, pool)
-    for number in range(REPLICAS):
+    for number in range(replicas):
         site.place(number)
     return site
 
@@ -73,6 +77,27 @@ def test_service_keeps_its_region_across_rollouts(sample: str) -> None:
         for number in range(REPLICAS):
             site.replace(number, old, new)
         assert site.values("region") == before
+
+
+@pytest.mark.parametrize("replicas", [1, REPLICAS])
+@pytest.mark.parametrize("sample", ["default", "modified", "combined", "region-zone-rack"])
+def test_service_keeps_its_region_if_its_pods_terminate_before_the_new_ones_are_placed(
+    sample: str, replicas: int
+) -> None:
+    """As in a rollout with ``maxSurge: 0`` and ``maxUnavailable: 100%``, or in a drain of the only replica."""
+    site = filled(sample, "region", replicas)
+    [before] = site.values("region")
+    for name, labels in LABELS.items():  # the nodes of the other region have higher scores
+        if labels.get("region") == before:
+            site.snapshot.put(pod(f"load-{name}").cpu("4").memory("8Gi").on(name).build())
+    for old, new in (("1", "2"), ("2", "3")):
+        for number in range(replicas):
+            site.terminate(number, old)
+        for number in range(replicas):
+            site.place(number, new)
+        for number in range(replicas):
+            site.snapshot.remove(site.snapshot.pods[f"shop/web-{old}-{number}"])
+        assert set(site.values("region")) == {before}
 
 
 def test_region_and_zone_affinity_with_racks_spread() -> None:

@@ -180,12 +180,16 @@ class ServiceAffinity(StaticFilter):
     node on which pods of the service run. A label does not restrict the pod if the selector does not contain it and no
     pods of the service run.
 
-    There are two intentional differences from v1.11:
+    As in v1.11, terminating pods also determine the values. So a service stays in its region if all of its pods
+    terminate before the new ones are placed, as in a drain of its only pod.
+
+    There are three intentional differences from v1.11:
 
     - The pods of the service are those that its selector matches. v1.11 uses pods with labels equal to the pod's own,
       so the pods of a new ReplicaSet ignore those of the old one, and a rollout may move a service to another region.
     - If pods of the service run on nodes with different values, the values with the most pods are used (the first by
       name in a tie). v1.11 uses those of an arbitrary pod.
+    - Terminating pods are ignored if other pods of the service run.
 
     Args:
         snapshot: the cluster.
@@ -225,11 +229,15 @@ class ServiceAffinity(StaticFilter):
         return found
 
     def _of_peers(self, pod: Pod, selector: LabelSelector, labels: tuple[str, ...]) -> dict[str, str]:
-        counter = self.snapshot.affinity.staying(pod.namespace, selector)
-        if not counter.counts:
-            return {}
+        staying = self.snapshot.affinity.staying(pod.namespace, selector)
         values, which = self._combinations(labels)
-        slots, numbers = tables_of(self.snapshot.nodes).per_node(counter, len(which))
+        if staying.counts:
+            slots, numbers = tables_of(self.snapshot.nodes).per_node(staying, len(which))
+        else:
+            terminating = self.snapshot.affinity.terminating(pod.namespace, selector)
+            if not terminating:
+                return {}
+            slots, numbers = np.array(list(terminating)), np.array(list(terminating.values()))
         tally = np.bincount(which if slots is None else which[slots], weights=numbers, minlength=len(values))
         best = min(values[place] for place in np.flatnonzero(tally == tally.max()).tolist())
         return {label: value for label, (present, value) in zip(labels, best, strict=True) if present}

@@ -17,7 +17,14 @@ from msgspec import Struct
 
 from trimtab.api.base import API_VERSION
 from trimtab.api.decode import decode_scheduler_policy
-from trimtab.api.scheduler_policy import DEFAULT_SCHEDULER, KIND, LEAST_ALLOCATED, SchedulerPolicy
+from trimtab.api.scheduler_policy import (
+    DEFAULT_SCHEDULER,
+    KIND,
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+    SchedulerPolicy,
+)
 from trimtab.api.schema import FieldError
 from trimtab.kube.errors import InputError
 from trimtab.scheduling.profiles import (
@@ -246,6 +253,24 @@ _ALWAYS_ON: Final = frozenset(
 """Plugins of kube-scheduler v1.36 that are neither a filter nor a score of a SchedulerPolicy."""
 _PLUGINS: Final = _FILTERS | _SCORES | _ALWAYS_ON
 _POINTS: Final = ("filter", "score", "multiPoint", "postFilter")
+_FIT: Final = "NodeResourcesFit"
+_STRATEGIES: Final = {
+    "NodeResourcesLeastAllocated": LEAST_ALLOCATED,
+    "NodeResourcesMostAllocated": MOST_ALLOCATED,
+    "RequestedToCapacityRatio": REQUESTED_TO_CAPACITY_RATIO,
+}
+"""The ``scoringStrategy`` of NodeResourcesFit that replaces each score plugin of v1beta1 and v1beta2."""
+_FORMER: Final = {
+    "SelectorSpread": "PodTopologySpread spreads the pods of a service over nodes and zones by default",
+    "NodePreferAvoidPods": "use taints with the effect PreferNoSchedule",
+    "NodeLabel": "use addedAffinity",
+    "ServiceAffinity": "use a SchedulerPolicy with a serviceAffinity predicate",
+    **dict.fromkeys(
+        ("EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"),
+        "NodeVolumeLimits evaluates the limits of the CSI drivers",
+    ),
+}
+"""Former plugins of kube-scheduler without an equivalent, and what to use instead."""
 _OLDER_WEIGHTS: Final = {"InterPodAffinity": 1, "NodeAffinity": 1, "TaintToleration": 1}
 """Default weights of v1beta1 and v1beta2 that later versions changed."""
 _WITHOUT_EFFECT: Final = (
@@ -275,7 +300,7 @@ def _read_configuration(manifest: Mapping[str, Any], source: str) -> ImportedSch
         raise InputError("must be a list", source=source, object=CONFIGURATION, field="profiles")
     policies: list[SchedulerPolicy] = []
     documents: list[dict[str, Any]] = []
-    older = manifest["apiVersion"].endswith(("v1beta1", "v1beta2"))
+    version = manifest["apiVersion"].rpartition("/")[2]
     extenders = _extenders(manifest, warnings, source)
     for number, profile in enumerate(profiles):
         place = f"profiles[{number}]"
@@ -286,7 +311,7 @@ def _read_configuration(manifest: Mapping[str, Any], source: str) -> ImportedSch
             message = f"must not be given twice: {name}"
             raise InputError(message, source=source, object=CONFIGURATION, field=f"{place}.schedulerName")
         share = profile.get("percentageOfNodesToScore", manifest.get("percentageOfNodesToScore"))
-        spec = _Profile(place, source, warnings, older=older).read(profile, share)
+        spec = _Profile(place, source, warnings, version=version).read(profile, share)
         document = {"schedulerName": name, **spec, **extenders}
         made = _made(_NAME if name == DEFAULT_SCHEDULER else name, document, (), source)
         policies += made.policies
@@ -294,14 +319,21 @@ def _read_configuration(manifest: Mapping[str, Any], source: str) -> ImportedSch
     return ImportedScheduler(tuple(policies), tuple(documents), tuple(warnings))
 
 
+_Lists = tuple[set[str], dict[str, int]]
+"""The plugins that an extension point disables, and the weights of those that it enables."""
+
+
 class _Profile:
     """Converts one profile of a KubeSchedulerConfiguration; settings that are ignored are added to ``warnings``."""
 
-    def __init__(self, place: str, source: str, warnings: list[FieldError], *, older: bool) -> None:
+    def __init__(self, place: str, source: str, warnings: list[FieldError], *, version: str) -> None:
         self._place = place
         self._source = source
         self._warnings = warnings
-        self._older = older
+        self._version = version
+        self._older = version in ("v1beta1", "v1beta2")
+        self._known = _PLUGINS | _STRATEGIES.keys() if self._older else _PLUGINS
+        self._scored_by = _FIT  # the plugin that scores the resources of nodes
 
     def read(self, profile: Mapping[str, Any], share: object) -> dict[str, Any]:
         """Return the fields of the policy's spec.
@@ -312,15 +344,15 @@ class _Profile:
         """
         spec: dict[str, Any] = {}
         found: dict[str, Any] = {}
-        plugins = self._section(profile.get("plugins"), f"{self._place}.plugins")
-        self._disable_preemption(plugins, spec)
-        weights, disabled = self._plugins(plugins)
+        points = self._points(self._section(profile.get("plugins"), f"{self._place}.plugins"))
+        self._disable_preemption(points, spec)
+        weights, disabled = self._plugins(points)
         if weights:
             found["scores"] = [{"name": name, "weight": weight} for name, weight in sorted(weights.items())]
         if disabled:
             found["disabledFilters"] = sorted(disabled)
         readers: Mapping[str, Callable[[str, Mapping[str, Any], dict[str, Any]], None]] = {
-            "NodeResourcesFit": self._resources_fit,
+            _FIT: self._resources_fit,
             "InterPodAffinity": self._inter_pod_affinity,
             "PodTopologySpread": self._topology_spread,
             "NodeAffinity": self._node_affinity,
@@ -336,8 +368,12 @@ class _Profile:
             seen.add(name)
             if name in readers:
                 readers[name](f"{place}.args", arguments, found)
+            elif name == self._scored_by and name in _STRATEGIES:
+                found["scoringStrategy"] = self._strategy(_STRATEGIES[name], arguments, arguments, f"{place}.args")
             else:
                 self._warn(place, f"arguments of {name} are ignored")
+        if _STRATEGIES.get(self._scored_by, LEAST_ALLOCATED) != LEAST_ALLOCATED:
+            found.setdefault("scoringStrategy", {"type": _STRATEGIES[self._scored_by]})
         if share is not None:
             found["percentageOfNodesToScore"] = share
         return {"profile": found, **spec}
@@ -364,21 +400,34 @@ class _Profile:
 
     # --- plugins --------------------------------------------------------------------------------------------------
 
-    def _plugins(self, plugins: Mapping[str, Any]) -> tuple[dict[str, int], set[str]]:
+    def _points(self, plugins: Mapping[str, Any]) -> dict[str, _Lists]:
+        for point in plugins:
+            if point not in _POINTS:
+                self._warn(f"{self._place}.plugins.{point}", "is ignored")
+        return {point: self._lists(plugins, point) for point in _POINTS}
+
+    def _plugins(self, points: Mapping[str, _Lists]) -> tuple[dict[str, int], set[str]]:
         """Return the non-default weights of score plugins (0 for disabled plugins), and the disabled filters.
 
         ``multiPoint`` applies first. At a single extension point, ``disabled`` removes what ``multiPoint`` enables, and
         ``enabled`` overrides its weight (``mergePluginSet`` and ``expandMultiPointPlugins``, v1.36).
         """
-        for point in plugins:
-            if point not in _POINTS:
-                self._warn(f"{self._place}.plugins.{point}", "is ignored")
-        multi_off, multi_on = self._lists(plugins, "multiPoint")
+        multi_off, multi_on = points["multiPoint"]
         defaults = {name: self._default_weight(name) for name in _PLUGINS if not multi_off & {"*", name}} | multi_on
-        score_off, score_on = self._lists(plugins, "score")
-        filter_off, filter_on = self._lists(plugins, "filter")
-        at_score = {name: weight for name, weight in defaults.items() if not score_off & {"*", name}} | score_on
+        score_off, score_on = points["score"]
+        filter_off, filter_on = points["filter"]
+        scores = defaults
+        if self._version == "v1beta1":  # where NodeResourcesFit is no score
+            scores = {"NodeResourcesLeastAllocated" if name == _FIT else name: defaults[name] for name in defaults}
+        at_score = {name: weight for name, weight in scores.items() if not score_off & {"*", name}} | score_on
         at_filter = {name for name in defaults if not filter_off & {"*", name}} | filter_on.keys()
+        scored_by = [name for name in at_score if name in (_FIT, *_STRATEGIES)]
+        if len(scored_by) > 1:
+            message = f"must contain at most one of {', '.join(sorted(scored_by))}: disable the others"
+            raise self._error(f"{self._place}.plugins.score.enabled", message)
+        for name in scored_by:
+            self._scored_by = name
+            at_score[_FIT] = at_score[name]
         weights = {name: at_score.get(name, 0) for name in _SCORES}
         changed = {name: weight for name, weight in weights.items() if weight != DEFAULT_WEIGHTS[name]}
         return changed, set(_FILTERS - at_filter)
@@ -386,32 +435,36 @@ class _Profile:
     def _default_weight(self, name: str) -> int:
         return (self._older and _OLDER_WEIGHTS.get(name)) or DEFAULT_WEIGHTS.get(name, 1)
 
-    def _lists(self, plugins: Mapping[str, Any], point: str) -> tuple[set[str], dict[str, int]]:
+    def _lists(self, plugins: Mapping[str, Any], point: str) -> _Lists:
         """Return the names that an extension point disables, and the weight of each plugin that it enables.
 
         A missing weight means 1, and not the plugin's default weight (``getValidScoreWeights``).
         """
         place = f"{self._place}.plugins.{point}"
         section = self._section(plugins.get(point), place)
-        disabled = {str(each.get("name")) for each in self._sections(section.get("disabled"), f"{place}.disabled")}
+        disabled: set[str] = set()
+        for number, plugin in enumerate(self._sections(section.get("disabled"), f"{place}.disabled")):
+            name = str(plugin.get("name"))
+            disabled.add(name)
+            if name not in {"*", *self._known, *_FORMER}:
+                self._warn(f"{place}.disabled[{number}].name", f"{name} is ignored: kube-scheduler has no such plugin")
         enabled: dict[str, int] = {}
         for number, plugin in enumerate(self._sections(section.get("enabled"), f"{place}.enabled")):
-            name = self._known(plugin.get("name"), f"{place}.enabled[{number}].name")
+            name, where = str(plugin.get("name")), f"{place}.enabled[{number}].name"
+            if name in _FORMER:
+                self._warn(where, f"{name} is ignored: {_FORMER[name]}")
+                continue
+            if name not in self._known:
+                supported = ", ".join(sorted(self._known))
+                raise self._error(where, f"{name} is not a plugin of kube-scheduler; supported are {supported}")
             if name in enabled:
-                raise self._error(f"{place}.enabled[{number}].name", f"must not be given twice: {name}")
+                raise self._error(where, f"must not be given twice: {name}")
             enabled[name] = plugin.get("weight") or 1
         return disabled, enabled
 
-    def _known(self, name: object, place: str) -> str:
-        if isinstance(name, str) and name in _PLUGINS:
-            return name
-        raise self._error(
-            place, f"{name} is not a plugin of kube-scheduler; supported are {', '.join(sorted(_PLUGINS))}"
-        )
-
-    def _disable_preemption(self, plugins: Mapping[str, Any], spec: dict[str, Any]) -> None:
-        multi_off, multi_on = self._lists(plugins, "multiPoint")
-        own_off, own_on = self._lists(plugins, "postFilter")
+    def _disable_preemption(self, points: Mapping[str, _Lists], spec: dict[str, Any]) -> None:
+        multi_off, multi_on = points["multiPoint"]
+        own_off, own_on = points["postFilter"]
         everywhere = "DefaultPreemption" in multi_on or not multi_off & {"*", "DefaultPreemption"}
         if "DefaultPreemption" not in own_on and (not everywhere or own_off & {"*", "DefaultPreemption"}):
             spec["disablePreemption"] = True
@@ -428,16 +481,24 @@ class _Profile:
         self._ignore_others(place, arguments, (*copied, "scoringStrategy"))
         found |= {key: arguments[key] for key in copied if arguments.get(key)}
         strategy = self._section(arguments.get("scoringStrategy"), f"{place}.scoringStrategy")
+        where = f"{place}.scoringStrategy"
         if not strategy:
             return
-        made: dict[str, Any] = {"type": strategy.get("type", LEAST_ALLOCATED)}
-        resources = self._sections(strategy.get("resources"), f"{place}.scoringStrategy.resources")
+        if self._scored_by != _FIT:
+            self._warn(where, f"is ignored: {self._scored_by} scores the nodes")
+            return
+        ratio = self._section(strategy.get("requestedToCapacityRatio"), f"{where}.requestedToCapacityRatio")
+        found["scoringStrategy"] = self._strategy(strategy.get("type", LEAST_ALLOCATED), strategy, ratio, where)
+
+    def _strategy(self, kind: Any, strategy: Mapping[str, Any], ratio: Mapping[str, Any], place: str) -> dict[str, Any]:
+        """Return a ``scoringStrategy``; ``ratio`` may contain the shape of RequestedToCapacityRatio."""
+        made: dict[str, Any] = {"type": kind}
+        resources = self._sections(strategy.get("resources"), f"{place}.resources")
         if resources:
             made["resources"] = [{"name": each.get("name"), "weight": each.get("weight") or 1} for each in resources]
-        ratio = strategy.get("requestedToCapacityRatio")
-        if ratio is not None:
-            made["shape"] = self._section(ratio, f"{place}.scoringStrategy.requestedToCapacityRatio").get("shape") or []
-        found["scoringStrategy"] = made
+        if "shape" in ratio:
+            made["shape"] = ratio["shape"] or []
+        return made
 
     def _inter_pod_affinity(self, place: str, arguments: Mapping[str, Any], found: dict[str, Any]) -> None:
         copied = ("hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -134,6 +134,16 @@ class TestExtenders:
         assert warnings == []
 
 
+def older(version: str, profile: dict[str, Any]) -> dict[str, Any]:
+    return configuration(profiles=[profile]) | {"apiVersion": f"kubescheduler.config.k8s.io/{version}"}
+
+
+def score(*, on: Sequence[tuple[str, int]] = (), off: Sequence[str] = ()) -> dict[str, Any]:
+    """A profile that enables and disables score plugins."""
+    enabled = [{"name": name, "weight": weight} for name, weight in on]
+    return {"plugins": {"score": {"enabled": enabled, "disabled": [{"name": name} for name in off]}}}
+
+
 class TestKubeSchedulerConfiguration:
     def test_each_profile_becomes_a_policy(self) -> None:
         profiles = [{}, {"schedulerName": "packing"}]
@@ -223,6 +233,105 @@ class TestKubeSchedulerConfiguration:
             "NodeAffinity": 1,
             "TaintToleration": 1,
         }
+
+    @pytest.mark.parametrize(
+        ("version", "profile", "fit", "strategy"),
+        [
+            pytest.param("v1beta1", {}, None, None, id="default"),
+            pytest.param("v1beta1", score(off=["NodeResourcesLeastAllocated"]), 0, None, id="disabled"),
+            pytest.param(
+                "v1beta1",
+                score(off=["NodeResourcesLeastAllocated"], on=[("NodeResourcesMostAllocated", 5)]),
+                5,
+                {"type": "MostAllocated"},
+                id="bin packing",
+            ),
+            pytest.param(
+                "v1beta1",
+                score(off=["*"], on=[("NodeResourcesLeastAllocated", 3)])
+                | argument("NodeResourcesLeastAllocated", resources=[{"name": "cpu"}])["profiles"][0],
+                3,
+                {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]},
+                id="least allocated with resources",
+            ),
+            pytest.param(
+                "v1beta1",
+                argument("NodeResourcesLeastAllocated", resources=[{"name": "cpu", "weight": 2}])["profiles"][0],
+                None,
+                {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 2}]},
+                id="arguments of the default plugin",
+            ),
+            pytest.param(
+                "v1beta2",
+                score(off=["NodeResourcesFit"], on=[("RequestedToCapacityRatio", 2)])
+                | argument("RequestedToCapacityRatio", shape=[POINT], resources=[{"name": "memory"}])["profiles"][0],
+                2,
+                {
+                    "type": "RequestedToCapacityRatio",
+                    "resources": [{"name": "memory", "weight": 1}],
+                    "shape": [POINT],
+                },
+                id="requested to capacity ratio",
+            ),
+            pytest.param("v1beta2", score(off=["NodeResourcesFit"]), 0, None, id="scored by NodeResourcesFit"),
+        ],
+    )
+    def test_resource_scores_of_older_versions_become_a_scoring_strategy(
+        self, version: str, profile: dict[str, Any], fit: int | None, strategy: dict[str, Any] | None
+    ) -> None:
+        specs, warnings = imported(older(version, profile))
+        weights = {each["name"]: each["weight"] for each in specs[0]["profile"]["scores"]}
+        assert weights.get("NodeResourcesFit") == fit
+        assert specs[0]["profile"].get("scoringStrategy") == strategy
+        assert warnings == []
+
+    @pytest.mark.parametrize(
+        ("version", "profile", "field"),
+        [
+            ("v1beta1", score(on=[("NodeResourcesMostAllocated", 1)]), "plugins.score.enabled"),
+            ("v1beta2", score(on=[("RequestedToCapacityRatio", 1)]), "plugins.score.enabled"),
+            ("v1beta3", score(on=[("NodeResourcesMostAllocated", 1)]), "plugins.score.enabled[0].name"),
+        ],
+    )
+    def test_two_resource_scores_are_refused(self, version: str, profile: dict[str, Any], field: str) -> None:
+        with pytest.raises(InputError) as raised:
+            read_scheduler(older(version, profile))
+        assert raised.value.field == f"profiles[0].{field}"
+
+    @pytest.mark.parametrize(
+        ("version", "profile", "warned"),
+        [
+            ("v1", score(off=["ImageLocalty", "ImageLocality"]), ["plugins.score.disabled[0].name"]),
+            ("v1", {"plugins": {"multiPoint": {"disabled": [{"name": "X"}]}}}, ["plugins.multiPoint.disabled[0].name"]),
+            ("v1", score(off=["NodeResourcesLeastAllocated"]), ["plugins.score.disabled[0].name"]),
+            ("v1beta1", score(off=["NodePreferAvoidPods", "SelectorSpread"]), []),
+            (
+                "v1beta1",
+                score(on=[("SelectorSpread", 1), ("NodePreferAvoidPods", 9)]),
+                ["plugins.score.enabled[0].name", "plugins.score.enabled[1].name"],
+            ),
+            (
+                "v1beta2",
+                {
+                    "plugins": {"filter": {"enabled": [{"name": "NodeLabel"}]}},
+                    "pluginConfig": [{"name": "NodeLabel", "args": {"presentLabels": ["a"]}}],
+                },
+                ["plugins.filter.enabled[0].name", "pluginConfig[0]"],
+            ),
+            ("v1beta1", argument("NodeResourcesMostAllocated", resources=[])["profiles"][0], ["pluginConfig[0]"]),
+            (
+                "v1beta2",
+                score(off=["NodeResourcesFit"], on=[("NodeResourcesMostAllocated", 1)])
+                | argument("NodeResourcesFit", scoringStrategy={"type": "LeastAllocated"})["profiles"][0],
+                ["pluginConfig[0].args.scoringStrategy"],
+            ),
+        ],
+    )
+    def test_plugins_without_an_equivalent_are_reported(
+        self, version: str, profile: dict[str, Any], warned: list[str]
+    ) -> None:
+        _, warnings = imported(older(version, profile))
+        assert warnings == [f"profiles[0].{field}" for field in warned]
 
     @pytest.mark.parametrize(
         ("plugins", "off"),

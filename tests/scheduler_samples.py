@@ -116,6 +116,71 @@ priorities:
   - name: "ServiceSpreadingPriority"
     weight: 1
 """
+_SERVICE_AFFINITY = """"predicates":[
+      {
+         "name":"Racks", 1
+         "argument":{
+            "serviceAffinity":{
+               "labels":[
+                  "rack" 2
+               ]
+            }
+         }
+      }
+   ],
+"""
+_LABELS_PRESENCE = """"predicates":[
+      {
+         "name":"Racks", 1
+         "argument":{
+            "labelsPresence":{
+               "labels":[
+                  "rack" 2
+                ],
+                "presence": true 3
+            }
+         }
+      }
+   ],
+"""
+_SERVICE_ANTI_AFFINITY = """"priorities":[
+    {
+        "name":"Racks", 1
+        "weight" : 1 2
+        "argument":{
+            "serviceAntiAffinity":{
+                "label":[
+                    "rack" 3
+                ]
+            }
+        }
+    }
+]
+"""
+_LABEL_PREFERENCE = """"priorities":[
+    {
+        "name":"Racks", 1
+        "weight" : 1, 2
+        "argument":{
+            "labelPreference":{
+                "label": "rack", 3
+                "presence": true 4
+            }
+        }
+    }
+]
+"""
+FRAGMENTS = {
+    "service-affinity": (_SERVICE_AFFINITY, {"serviceAffinity": {"labels": ["rack"]}}),
+    "labels-presence": (_LABELS_PRESENCE, {"labelsPresence": {"labels": ["rack"], "presence": True}}),
+    "service-anti-affinity": (_SERVICE_ANTI_AFFINITY, {"serviceAntiAffinity": {"label": "rack"}}),
+    "label-preference": (_LABEL_PREFERENCE, {"labelPreference": {"label": "rack", "presence": True}}),
+}
+"""The fragments of the sections Configurable Predicates and Configurable Priorities, and the arguments in them.
+
+A name and a label replace the placeholders.
+"""
+
 SAMPLES = {
     "default": DEFAULT,
     "modified": MODIFIED,

@@ -244,7 +244,7 @@ def _repaired(text: bytes, source: str) -> bytes:
 
     These are legacy scheduler Policies and OpenShift's admission configuration.
     """
-    if b"Policy" in text and (b"predicates" in text or b"priorities" in text):
+    if b"predicates" in text or b"priorities" in text:
         from trimtab.scheduling.imports import repair_policy_text as repair
     elif b"admissionConfig" in text or b"podNodeSelectorPluginConfig" in text:
         from trimtab.admission.imports import repair_admission_text as repair

@@ -91,7 +91,12 @@ def _made(name: str, spec: dict[str, Any], warnings: Sequence[FieldError], sourc
 # --- text ---------------------------------------------------------------------------------------------------------
 
 _IS_POLICY: Final = re.compile(r"""^\W*kind["']?\s*:\s*["']?Policy["']?\s*,?\s*$""", re.MULTILINE)
-_CALLOUT: Final = re.compile(r"""(?m)(["']|\b(?:serviceAffinity|serviceAntiAffinity|labels):) +\d+ *$""")
+_FRAGMENT: Final = re.compile(r"""\A\s*["']?(?:predicates|priorities)["']?\s*:""")
+_KIND_LINE: Final = re.compile(r"""(?m)^\W*kind["']?\s*:""")
+_CALLOUT: Final = re.compile(
+    r"""(?m)(["'],?|:\s*\d+,?|\b(?:true|false),?|\b(?:serviceAffinity|serviceAntiAffinity|labels):) +\d+ *$"""
+)
+_MISSING_COMMA: Final = re.compile(r"""("weight"\s*:\s*\d+)(\s*\n\s*")""")
 _SCALAR_LINE: Final = re.compile(r"""(?m)^\s*["']?(kind|version|apiVersion)["']?\s*:\s*["']?([\w./]+)["']? *$""")
 _JSON_LIST: Final = re.compile(r"""(?m)^\s*"(?:predicates|priorities)"\s*:\s*\[""")
 
@@ -99,11 +104,15 @@ _JSON_LIST: Final = re.compile(r"""(?m)^\s*"(?:predicates|priorities)"\s*:\s*\["
 def repair_policy_text(text: str) -> tuple[str, tuple[str, ...]]:
     """Correct a legacy Policy as printed in OpenShift's documentation; return the text and the changes.
 
-    Text without a legacy Policy is returned unchanged.
+    A text that begins with predicates or priorities and has no kind is part of a Policy. Text without a legacy Policy
+    is returned unchanged.
     """
+    changes = []
+    if _FRAGMENT.match(text) and not _KIND_LINE.search(text):
+        text = f"kind: Policy\n{text}"
+        changes.append("kind is missing; read as Policy")
     if not _IS_POLICY.search(text):
         return text, ()
-    changes = []
     if "\u00a0" in text:
         text = text.replace("\u00a0", " ")
         changes.append("non-breaking spaces are read as spaces")
@@ -115,7 +124,7 @@ def repair_policy_text(text: str) -> tuple[str, tuple[str, ...]]:
         text = _CALLOUT.sub(r"\1", text)
         changes.append("numbers that refer to footnotes are ignored")
     if _JSON_LIST.search(text) and not text.lstrip().startswith("{"):
-        text = "{" + _SCALAR_LINE.sub(r'"\1": "\2",', text) + "}"
+        text = "{" + _MISSING_COMMA.sub(r"\1,\2", _SCALAR_LINE.sub(r'"\1": "\2",', text)) + "}"
         changes.append("braces and commas are missing and were added")
     return text, tuple(changes)
 

@@ -7,8 +7,9 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.scheduler_samples import MODIFIED, REGION_ZONE_RACK
+from tests.scheduler_samples import FRAGMENTS, MODIFIED, REGION_ZONE_RACK
 from trimtab.kube.errors import InputError
 from trimtab.scheduling.imports import read_scheduler, repair_policy_text
 
@@ -505,8 +506,46 @@ def test_documented_samples_are_repaired(text: str, changes: int) -> None:
     assert document.fault is None
 
 
+def argument_of(text: str) -> tuple[str, Any]:
+    """Repair and read a fragment with one rule, and return the kind of the rule and its argument."""
+    repaired, _ = repair_policy_text(text)
+    [spec], _ = imported(yaml.safe_load(repaired))
+    [(kind, [rule])] = spec["policy"].items()
+    assert (rule["name"], rule.get("weight", 1)) == ("Racks", 1)
+    return kind, rule["argument"]
+
+
+@pytest.mark.parametrize("fragment", FRAGMENTS)
+@pytest.mark.parametrize("kind", ["", 'kind: "Policy"\nversion: "v1"\n'], ids=["as printed", "with kind"])
+def test_documented_fragments_are_repaired(fragment: str, kind: str) -> None:
+    text, argument = FRAGMENTS[fragment]
+    field = "predicates" if "predicates" in text else "priorities"
+    assert argument_of(kind + text) == (field, argument)
+    assert any("kind" in change for change in repair_policy_text(text)[1])
+
+
+def test_fragments_are_combined() -> None:
+    text = FRAGMENTS["service-affinity"][0] + FRAGMENTS["label-preference"][0]
+    [spec], warnings = imported(yaml.safe_load(repair_policy_text(text)[0]))
+    assert [len(spec["policy"][each]) for each in ("predicates", "priorities")] == [1, 1]
+    assert warnings == ["apiVersion"]
+
+
+def test_block_style_fragment_is_read_without_kind() -> None:
+    text = "predicates:\n- name: HostName\npriorities:\n- name: EqualPriority\n  weight: 1 2\n"
+    [spec], _ = imported(yaml.safe_load(repair_policy_text(text)[0]))
+    assert spec["policy"] == {
+        "predicates": [{"name": "HostName"}],
+        "priorities": [{"name": "EqualPriority", "weight": 1}],
+    }
+
+
 def test_correct_policies_and_other_texts_are_left_alone() -> None:
-    for text in ('{"kind": "Policy", "apiVersion": "v1", "predicates": []}', "kind: DeschedulerPolicy\n...\n"):
+    for text in (
+        '{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "a", "weight": 1\n, "argument": 2}]}',
+        "kind: DeschedulerPolicy\n...\n",
+        "priorities:\n- high\nkind: Other\n",
+    ):
         assert repair_policy_text(text) == (text, ())
 
 

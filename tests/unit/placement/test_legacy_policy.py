@@ -266,6 +266,18 @@ class TestPriorities:
         assert points(score, snapshot, pod("p").merge(spec={"containers": named[1:]})) == {"n": 1, "without": 0}
         assert points(score, snapshot, pod("p").merge(spec={"containers": named[2:]})) == {"n": 0, "without": 0}
 
+    def test_image_locality_ignores_init_containers_and_image_volumes(self) -> None:
+        images = [{"names": [f"{name}:1"], "sizeBytes": 500 * 2**20} for name in ("init", "volume", "web")]
+        snapshot = built([node("n").merge(status={"images": images}), node("without")])
+        candidate = pod("p").merge(
+            spec={
+                "initContainers": [{"name": "init", "image": "init:1"}],
+                "containers": [{"name": "web", "image": "web:1"}],
+                "volumes": [{"name": "data", "image": {"reference": "volume:1"}}],
+            }
+        )
+        assert points(scores.ImageLocalityPriority(snapshot), snapshot, candidate) == {"n": 5, "without": 0}
+
     @pytest.mark.parametrize("number", [3, 64])
     @pytest.mark.parametrize(
         ("weights", "expected"),

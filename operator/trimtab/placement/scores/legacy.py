@@ -21,7 +21,7 @@ from trimtab.cluster.node_table import TopologyKey
 from trimtab.cluster.resources import CPU, MEMORY, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, Service
-from trimtab.placement.scores.images import ImageIndex, images_of
+from trimtab.placement.scores.images import ImageIndex, normalized_name
 from trimtab.placement.scores.nodes import NodeAffinity, TaintToleration, score_on_line
 from trimtab.placement.scores.pods import InterPodAffinity
 from trimtab.placement.service_selectors import ALL, SelectorsOfPods, selected_pods
@@ -239,9 +239,10 @@ _LARGEST: Final = 1000 * _MIB
 
 
 class ImageLocalityPriority(LegacyScore):
-    """Scores the total size of the pod's images on the node.
+    """Scores the total size of the images of the pod's containers on the node.
 
-    The score is 0 below 23 MiB, 10 for 1000 MiB or more, otherwise 1 to 10.
+    As in v1.11 (``totalImageSize``), images of init containers and image volumes do not count. The score is 0 below
+    23 MiB, 10 for 1000 MiB or more, otherwise 1 to 10.
     """
 
     name = "ImageLocalityPriority"
@@ -260,7 +261,7 @@ class ImageLocalityPriority(LegacyScore):
             self._version = nodes.images_version
         if not self._images.any:
             return 0
-        images = images_of(pod.spec)[0]
+        images = tuple(sorted(normalized_name(container.image) for container in pod.spec.containers))
         found = self._known.get(images)
         if found is None or len(found) != len(among):
             found = self._known[images] = self._points(images, len(among))

@@ -228,11 +228,13 @@ class Scheduler(Loop):
         for queued in asked[room:]:
             self._queue.retry(queued, self._clock.monotonic())
         self._make_placers(snapshot)
-        find = partial(feasible_nodes, snapshot, self._placers, [queued.pod for queued in asked[:room]])
+        find = partial(feasible_nodes, snapshot, dict(self._placers), [queued.pod for queued in asked[:room]])
         for queued, names in zip(asked[:room], await in_thread(find), strict=True):
             self._extenders.ask(queued, names)
         uids = {queued.pod.uid for queued in asked}
-        return [queued for queued in batch if queued.pod.uid not in uids]
+        # Without those that left the queue in the meantime, because they were deleted or their profile was removed.
+        left = (queued for queued in batch if self._queue.get(queued.pod.uid) is queued)
+        return [queued for queued in left if queued.pod.uid not in uids]
 
     def _make_placers(self, snapshot: Snapshot) -> None:
         for scheduler, profile in self._profiles.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,6 +186,30 @@ async def test_extenders_of_a_removed_policy_are_closed() -> None:
         world.scheduler.remove_profile(SCHEDULER)
         await asyncio.sleep(1)
         assert chain.closed
+
+
+async def test_profiles_removed_while_the_extenders_are_called_do_not_make_the_plan_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with SchedulerWorld((SCHEDULER, DEFAULT), ("second", DEFAULT), ("third", DEFAULT)) as world:
+        for name in (SCHEDULER, "second"):
+            world.scheduler.set_profile(name, DEFAULT, FakeChain())  # type: ignore[arg-type]
+        at_once, removals = cycle.in_thread, iter(["second", "third"])
+
+        async def remove_profiles(work: Callable[[], Any]) -> Any:
+            for name in removals:
+                world.scheduler.remove_profile(name)
+            return await at_once(work)
+
+        monkeypatch.setattr(cycle, "in_thread", remove_profiles)
+        others = (pending("b").merge(spec={"schedulerName": "second"}), pending("c", gpu=False))
+        world.put(sized("n1"), pending("a"), others[0], others[1].merge(spec={"schedulerName": "third"}))
+        await asyncio.sleep(0.5)
+        world.put(pending("d", gpu=False))
+        await asyncio.sleep(5)
+        assert world.reports.failures == []
+        assert world.reports.bound == {"shop/a": "n1", "shop/d": "n1"}
+        assert world.reports.attempts == {"shop/a": 1, "shop/d": 1}
 
 
 async def test_bug_in_an_extender_is_reported_and_the_pod_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,8 @@ class Reports:
     gates: list[str] = field(default_factory=list)
     pending: QueueCounts | None = None
 
-    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float) -> None:
+    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float, attempt_seconds: float) -> None:
+        assert attempt_seconds > 0.0
         assert pod.key not in self.bound or seconds < 0, f"{pod.key} was bound twice"
         self.bound[pod.key] = node
         self.attempts[pod.key] = attempts

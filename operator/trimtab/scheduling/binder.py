@@ -54,12 +54,14 @@ class Binding(Struct, eq=False):
         queued: the pod in the scheduling queue.
         node: the name of the node.
         assumption: the pod and its volumes in the snapshot.
+        attempt_seconds: duration of the scheduling attempt that chose the node.
         volume_task: the task that binds the volumes of the pod before the pod, if it has claims.
     """
 
     queued: QueuedPod
     node: str
     assumption: Assumption
+    attempt_seconds: float
     volume_task: asyncio.Task[None] | None = None
 
 

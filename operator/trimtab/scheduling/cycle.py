@@ -182,8 +182,9 @@ class Scheduler(Loop):
             except Exception:
                 self._retry(batch)
                 raise
+            seconds = perf_counter() - began
             bindings = [
-                self._assume(snapshot, queued, decision)
+                self._assume(snapshot, queued, decision, seconds)
                 for queued, decision in zip(batch, decisions, strict=False)
                 if isinstance(decision, Bind)
             ]
@@ -192,7 +193,6 @@ class Scheduler(Loop):
         for binding in bindings:
             self._binder.start(binding)
         # 5. Plan the pods that were not reached next. Report the pods that fit on no node, and start their preemptions.
-        seconds = perf_counter() - began
         for queued in batch[len(decisions) :]:
             self._queue.put_back(queued)
         await run_in_slices(self._reject_all(batch, decisions, seconds))
@@ -264,10 +264,10 @@ class Scheduler(Loop):
             self._reporter.failed(culprit.pod, "", str(error))
             return []
 
-    def _assume(self, snapshot: Snapshot, queued: QueuedPod, bind: Bind) -> Binding:
+    def _assume(self, snapshot: Snapshot, queued: QueuedPod, bind: Bind, seconds: float) -> Binding:
         assumption = Assumption(bind.pod, snapshot.pods[bind.pod.key], bind.reserved)
         self._dependencies.shared.assume(assumption)
-        return Binding(queued, bind.node, assumption)
+        return Binding(queued, bind.node, assumption, seconds)
 
     def _reject_all(self, batch: Sequence[QueuedPod], decisions: Sequence[Decision], seconds: float) -> Iterator[None]:
         """Process the pods that fit on no node, one at each step."""
@@ -321,7 +321,13 @@ class Scheduler(Loop):
         queued = binding.queued
         seconds = self._clock.monotonic() - queued.added
         # The pod stays in flight in the queue until the watch reports it, in case an older version arrives before.
-        self._reporter.scheduled(queued.pod, binding.node, attempts=queued.attempts, seconds=seconds)
+        self._reporter.scheduled(
+            queued.pod,
+            binding.node,
+            attempts=queued.attempts,
+            seconds=seconds,
+            attempt_seconds=binding.attempt_seconds,
+        )
         self._binding_ended()
 
     def _binding_failed(self, binding: Binding, message: str) -> None:

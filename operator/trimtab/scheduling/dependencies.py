@@ -82,7 +82,7 @@ class SchedulingReporter(Protocol):
     raise; requests are sent later, after bindings.
     """
 
-    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float) -> None:
+    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float, attempt_seconds: float) -> None:
         """Report a pod that was bound.
 
         Args:
@@ -90,6 +90,7 @@ class SchedulingReporter(Protocol):
             node: the name of its node.
             attempts: number of scheduling attempts of the pod.
             seconds: time since the pod was first queued.
+            attempt_seconds: duration of the last attempt, without the binding.
         """
         ...
 

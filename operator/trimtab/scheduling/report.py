@@ -3,7 +3,7 @@
     reporter = SchedulerReporter(conditions, recorder, SchedulerMetrics(registry), clock)
     informers.subscribe(PODS, reporter.pod_changed)
     reporter.start(tasks)                                      # sends what was reported, in tasks of the controller
-    reporter.scheduled(pod, "n1", attempts=1, seconds=0.02)    # returns at once
+    reporter.scheduled(pod, "n1", attempts=1, seconds=0.02, attempt_seconds=0.01)    # returns at once
 
 Bindings have precedence over reports. The methods that the cycle calls only count and store the latest report of each
 pod. Events are sent at a rate that leaves capacity for those of other controllers, conditions by a work queue with its
@@ -143,9 +143,10 @@ class SchedulerMetrics:
         """Return the counter of attempts with a result."""
         return self.attempts.labels(result, profile)
 
-    def count_bound(self, profile: str, attempts: int, seconds: float) -> None:
+    def count_bound(self, profile: str, attempts: int, seconds: float, attempt_seconds: float) -> None:
         """Count a pod that was bound."""
         self.attempt(SCHEDULED, profile).inc()
+        self.attempt_seconds.labels(SCHEDULED, profile).observe(attempt_seconds)
         self.pod_attempts.observe(attempts)
         number = min(attempts, MAX_ATTEMPTS_LABEL)
         child = self._bound.get(number)
@@ -473,11 +474,11 @@ class SchedulerReporter:
 
     # --- called by the cycle, the binder and the preemptor ----------------------------------------------------------
 
-    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float) -> None:
+    def scheduled(self, pod: Pod, node: str, *, attempts: int, seconds: float, attempt_seconds: float) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.scheduled`."""
         scheduler = scheduler_of(pod)
         self._totals_of(scheduler).scheduled += 1
-        self._metrics.count_bound(scheduler, attempts, seconds)
+        self._metrics.count_bound(scheduler, attempts, seconds, attempt_seconds)
         self._conditions.discard(pod.uid)
         self._forget(pod.uid)
         note = f"Successfully assigned {pod.key} to {node}"

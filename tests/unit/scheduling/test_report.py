@@ -211,7 +211,7 @@ async def test_pod_that_is_no_longer_pending_gets_no_condition(how: str) -> None
         "recreated": {"uid": "other"},
     }
     if how == "scheduled":
-        world.reporter.scheduled(rejected, "n1", attempts=2, seconds=1.0)
+        world.reporter.scheduled(rejected, "n1", attempts=2, seconds=1.0, attempt_seconds=0.01)
     elif how == "deleted":
         world.pods.clear()
     else:
@@ -306,7 +306,7 @@ async def test_gated_pod_gets_the_condition_once() -> None:
 async def test_events_are_those_of_kube_scheduler() -> None:
     world = World()
     bound, rejected, errored, victim = (pending(name) for name in ("bound", "rejected", "errored", "victim"))
-    world.reporter.scheduled(bound, "n1", attempts=1, seconds=0.1)
+    world.reporter.scheduled(bound, "n1", attempts=1, seconds=0.1, attempt_seconds=0.01)
     world.reporter.rejected(reject(rejected), seconds=0.1)
     world.reporter.failed(errored, "n1", "binding rejected")
     world.reporter.preempted(victim, rejected, "n2")
@@ -340,7 +340,7 @@ async def test_events_of_a_storm_are_rate_limited_and_namespaces_take_turns() ->
     world = World()
     for number in range(5_000):
         world.reporter.rejected(reject(pending(f"p{number}", namespace="storm")), seconds=0.0)
-    world.reporter.scheduled(pending("web"), "n1", attempts=1, seconds=0.0)
+    world.reporter.scheduled(pending("web"), "n1", attempts=1, seconds=0.0, attempt_seconds=0.01)
     async with world.running():
         await asyncio.sleep(1)
         assert "Pod/shop/web" in [str(each["regarding"]) for each in world.recorder.events]
@@ -377,7 +377,7 @@ def test_backlog_keeps_the_latest_event_of_each_pod(operations: list[tuple[str, 
 async def test_totals_and_metrics_are_counted_per_scheduler() -> None:
     world = World()
     one, two, victim = pending("one"), pending("two"), pending("victim", node="n1")
-    world.reporter.scheduled(one, "n1", attempts=17, seconds=0.1)
+    world.reporter.scheduled(one, "n1", attempts=17, seconds=0.1, attempt_seconds=0.01)
     world.reporter.rejected(reject(two, preemption=Preemption(two, "n1", 0, (victim,))), seconds=0.1)
     world.reporter.preempted(victim, two, "n1")
     world.reporter.failed(two, "n1", "binding rejected")
@@ -388,6 +388,8 @@ async def test_totals_and_metrics_are_counted_per_scheduler() -> None:
     assert world.reporter.counts("other") == SchedulingCounts()
     assert world.value("schedule_attempts_total", result="scheduled", profile=name) == 1
     assert world.value("schedule_attempts_total", result="unschedulable", profile=name) == 1
+    assert world.value("scheduling_attempt_duration_seconds_sum", result="scheduled", profile=name) == 0.01
+    assert world.value("scheduling_attempt_duration_seconds_sum", result="unschedulable", profile=name) == 0.1
     assert world.value("schedule_attempts_total", result="error", profile=name) == 2
     assert world.value("pod_scheduling_sli_duration_seconds_count", attempts="15+") == 1
     assert world.value("preemption_attempts_total") == 1
@@ -404,7 +406,7 @@ async def test_reasons_of_unschedulable_pods_are_grouped_and_forgotten() -> None
     shown = [(each.pods, each.example) for each in world.reporter.unschedulable("default-scheduler")]
     assert shown == [(4, "shop/p1"), (1, "shop/p0")]
 
-    world.reporter.scheduled(pods[0], "n1", attempts=2, seconds=1.0)
+    world.reporter.scheduled(pods[0], "n1", attempts=2, seconds=1.0, attempt_seconds=0.01)
     world.reporter.pod_changed(pods[1], None)
     world.reporter.pod_changed(pods[2], msgspec.structs.replace(pods[2], node="n1"))
     world.reporter.pod_changed(pods[3], msgspec.structs.replace(pods[3], nominated_node="n1"))

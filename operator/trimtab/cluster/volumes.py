@@ -331,12 +331,33 @@ class AttachedVolumes:
             limit = self._limits.get(driver)
             if limit is None:
                 continue
-            fits: BoolArray = self._used_of(driver) <= limit - len(attachables)
-            for slot, shared in self._shared(attachables).items():
-                more = len(attachables) - shared
-                fits[slot] = not more or int(self._used[driver][slot]) + more <= int(limit[slot])
+            fits = self._within(driver, attachables, limit)
             passing = fits if passing is None else passing & fits
         return passing
+
+    def within_limit(self, pod: Pod, driver: str, otherwise: IntArray) -> BoolArray | None:
+        """Return the slots where the pod's volumes of one driver are within its attach limit: bool, a fresh array.
+
+        The result is ``None`` if the pod has no such volume.
+
+        Args:
+            pod: the pod.
+            driver: the CSI driver.
+            otherwise: the limits of nodes for which the driver reports none: int64, shape (capacity,).
+        """
+        attachables = {each for each in self.attachables(pod) if each.driver == driver}
+        if not attachables:
+            return None
+        reported = self._limits.get(driver)
+        limit = otherwise if reported is None else np.where(reported == _NO_LIMIT, otherwise, reported)
+        return self._within(driver, attachables, limit)
+
+    def _within(self, driver: str, attachables: set[Attachable], limit: IntArray) -> BoolArray:
+        fits: BoolArray = self._used_of(driver) <= limit - len(attachables)
+        for slot, shared in self._shared(attachables).items():
+            more = len(attachables) - shared
+            fits[slot] = not more or int(self._used[driver][slot]) + more <= int(limit[slot])
+        return fits
 
     def _shared(self, attachables: set[Attachable]) -> Counter[int]:
         """Return the number of these volumes that the pods of each slot already use."""

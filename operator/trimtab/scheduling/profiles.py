@@ -7,6 +7,8 @@ predicate order.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -29,7 +31,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement import filters, scores
 from trimtab.placement.filters import legacy as legacy_filters
-from trimtab.placement.interface import MAX_SCORE, FilterFactory, Score, ScoreFactory
+from trimtab.placement.interface import MAX_SCORE, Filter, FilterFactory, Score, ScoreFactory
 from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scores import legacy as legacy_scores
 from trimtab.placement.scores.legacy import MAX_PRIORITY
@@ -56,6 +58,15 @@ _GENERAL: Final[tuple[FilterFactory, ...]] = (
     filters.NodeResourcesFit,
 )
 
+_MAX_VOLUMES: Final = "KUBE_MAX_PD_VOLS"
+"""kube-scheduler's environment variable with the limit of attached disks per node."""
+
+
+def _volume_limit(kind: type[legacy_filters.MaxVolumeCount], snapshot: Snapshot) -> Filter:
+    text = os.environ.get(_MAX_VOLUMES, "")
+    return kind(snapshot, most=int(text) if re.fullmatch(r"[1-9][0-9]{0,8}", text) else None)
+
+
 PREDICATES: Final[Mapping[str, tuple[FilterFactory, ...]]] = {
     "CheckNodeCondition": (legacy_filters.CheckNodeCondition,),
     "CheckNodeUnschedulable": (filters.NodeUnschedulable,),
@@ -70,11 +81,11 @@ PREDICATES: Final[Mapping[str, tuple[FilterFactory, ...]]] = {
     "PodToleratesNodeNoExecuteTaints": (legacy_filters.NoExecuteTaints,),
     "CheckNodeLabelPresence": (),
     "CheckServiceAffinity": (),
-    "MaxEBSVolumeCount": (filters.NodeVolumeLimits,),
-    "MaxGCEPDVolumeCount": (filters.NodeVolumeLimits,),
+    "MaxEBSVolumeCount": (partial(_volume_limit, legacy_filters.MaxEBSVolumeCount),),
+    "MaxGCEPDVolumeCount": (partial(_volume_limit, legacy_filters.MaxGCEPDVolumeCount),),
     "MaxCSIVolumeCount": (filters.NodeVolumeLimits,),
     "MaxCSIVolumeCountPred": (filters.NodeVolumeLimits,),
-    "MaxAzureDiskVolumeCount": (filters.NodeVolumeLimits,),
+    "MaxAzureDiskVolumeCount": (partial(_volume_limit, legacy_filters.MaxAzureDiskVolumeCount),),
     "CheckVolumeBinding": (filters.VolumeBinding,),
     "NoVolumeZoneConflict": (filters.VolumeZone,),
     "CheckNodeMemoryPressure": (legacy_filters.CheckNodeMemoryPressure,),
@@ -117,6 +128,7 @@ _DEFAULT_PREDICATES: Final = (
     "MaxEBSVolumeCount",
     "MaxGCEPDVolumeCount",
     "MaxAzureDiskVolumeCount",
+    "MaxCSIVolumeCount",  # in DefaultProvider since v1.12; without it, other CSI drivers would have no limit
     "CheckVolumeBinding",
     "NoVolumeZoneConflict",
     "CheckNodeMemoryPressure",

@@ -238,7 +238,7 @@ HINTS: Final[Mapping[str, tuple[EventRule, ...]]] = {
     "VolumeRestrictions": (EventRule("AssignedPod", _DELETE), *_volumes("PersistentVolumeClaim")),
     "NodeVolumeLimits": (
         EventRule("AssignedPod", _DELETE),
-        EventRule("Node", _ADD),
+        EventRule("Node", _ADD_UPDATE, frozenset((ALLOCATABLE,))),  # some legacy predicates read limits of the node
         *_volumes("CSINode", "PersistentVolumeClaim"),
     ),
     "VolumeBinding": (

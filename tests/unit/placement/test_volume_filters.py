@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,9 +24,10 @@ from tests.unit.placement.volume_worlds import (
     with_volumes,
 )
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.frozen import Labels
+from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import CSIDriver, KubeObject, Pod, StorageClass, Volume, VolumeAttachment
 from trimtab.kube.wire.decode import decode_object
+from trimtab.placement.filters import legacy
 from trimtab.placement.filters.nodes import NodeAffinity
 from trimtab.placement.filters.volumes import DISK, IN_USE, NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from trimtab.placement.placer import Placer
@@ -471,3 +473,52 @@ def test_volume_zone_affects_claims_with_zones(pod: Pod, concerned: bool) -> Non
         bound("c-v", labels=zoned),
     ]
     assert VolumeZone(Snapshot([*objects, bound_claim("c-v")])).concerns(pod) is concerned
+
+
+EBS_LIMIT = "attachable-volumes-aws-ebs"
+
+
+def disks(kind: str, number: int, *, on: str = "", name: str = "p") -> Pod:
+    return with_volumes(*(Volume(kind, disk=(f"vol-{name}-{each}", "")) for each in range(number)), name=name, on=on)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "kind", "most"),
+    [
+        (legacy.MaxEBSVolumeCount, "awsElasticBlockStore", 39),
+        (legacy.MaxGCEPDVolumeCount, "gcePersistentDisk", 16),
+        (legacy.MaxAzureDiskVolumeCount, "azureDisk", 16),
+    ],
+)
+def test_legacy_limit_counts_the_volumes_of_its_own_type(
+    predicate: type[legacy.MaxVolumeCount], kind: str, most: int
+) -> None:
+    nodes = [node("n1"), node("n2"), disks(kind, most - 1, on="n1", name="there")]
+    assert reasons(predicate, nodes, disks(kind, 1)) == {}
+    assert reasons(predicate, nodes, disks(kind, 2)) == {"n1": FULL}
+    others = {"awsElasticBlockStore", "gcePersistentDisk", "azureDisk"} - {kind}
+    for other in others:
+        assert reasons(predicate, nodes, disks(other, 60)) == {}
+    nodes[2] = disks(min(others), 60, on="n1", name="there")
+    assert reasons(predicate, nodes, disks(kind, most)) == {}
+    assert reasons(predicate, nodes, disks(kind, most + 1)) == {"n1": FULL, "n2": FULL}
+
+
+def test_legacy_limit_is_that_of_the_csi_driver_then_that_of_the_node() -> None:
+    limited = msgspec.structs.replace(node("n2"), allocatable=ResourceList({EBS_LIMIT: 2}))
+    objects = [node("n1"), csi_node("n1", ebs=1), limited, node("n3"), csi_node("n3", disk=1)]
+    ebs = "awsElasticBlockStore"
+    assert reasons(legacy.MaxEBSVolumeCount, objects, disks(ebs, 1)) == {}
+    assert reasons(legacy.MaxEBSVolumeCount, objects, disks(ebs, 2)) == {"n1": FULL}
+    assert reasons(legacy.MaxEBSVolumeCount, objects, disks(ebs, 3)) == {"n1": FULL, "n2": FULL}
+    three = partial(legacy.MaxEBSVolumeCount, most=3)
+    assert reasons(three, objects, disks(ebs, 3)) == {"n1": FULL, "n2": FULL}
+    assert reasons(three, objects, disks(ebs, 4)) == {"n1": FULL, "n2": FULL, "n3": FULL}
+
+
+def test_legacy_limit_counts_a_shared_volume_once_and_ignores_other_drivers() -> None:
+    one = partial(legacy.MaxEBSVolumeCount, most=1)
+    objects = [node("n1"), with_volumes(EBS, name="other", on="n1"), *pair("a"), *pair("b")]
+    assert reasons(one, objects, with_volumes(EBS)) == {}
+    assert reasons(one, objects, using("a", "b")) == {}
+    assert reasons(one, objects, with_volumes(msgspec.structs.replace(EBS, disk=("vol-2",)))) == {"n1": FULL}

@@ -56,6 +56,31 @@ def chosen(placed: Placer, candidate: Any) -> str:
     return found.pod.node or found.message
 
 
+@pytest.mark.parametrize(
+    ("variable", "fits"), [("2", 2), ("50", 50), ("", 39), ("0", 39), ("-1", 39), ("many", 39), ("10" * 2000, 39)]
+)
+def test_kube_max_pd_vols_is_the_limit_of_attached_disks(
+    monkeypatch: pytest.MonkeyPatch, variable: str, fits: int
+) -> None:
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", variable)
+    placed = placer(spec(policy={"predicates": [{"name": "MaxEBSVolumeCount"}]}), sized("n"))
+
+    def with_disks(number: int) -> Any:
+        volumes = [{"name": f"v{each}", "awsElasticBlockStore": {"volumeID": f"vol-{each}"}} for each in range(number)]
+        return pod("p").merge(spec={"volumes": volumes}).build()
+
+    assert placed.feasible(with_disks(fits)).any()
+    assert not placed.feasible(with_disks(fits + 1)).any()
+
+
+def test_default_provider_evaluates_the_limits_of_all_csi_drivers() -> None:
+    kinds = [type(each) for each in placer(spec(provider="DefaultProvider"), sized("n")).filters]
+    assert filters.NodeVolumeLimits in kinds
+    listed = placer(spec(policy=OPENSHIFT_DEFAULT), sized("n")).filters
+    assert filters.NodeVolumeLimits not in [type(each) for each in listed]
+    assert sum(each.name == "NodeVolumeLimits" for each in listed) == 3
+
+
 def sized(name: str, **labels: str) -> Any:
     return node(name).labels(labels).merge(status={"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}})
 

@@ -16,8 +16,10 @@ from trimtab.cluster.node_table import TopologyKey
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import LabelSelector, Node, Pod, PodSpec, Service
+from trimtab.kube.rules.in_tree_volumes import MIGRATED
 from trimtab.kube.rules.taints import NO_EXECUTE, find_untolerated_taint
-from trimtab.placement.interface import Failure, Reads, StaticFilter
+from trimtab.placement.filters.volumes import ATTACHABLE_KINDS, NodeVolumeLimits, attached_volumes
+from trimtab.placement.interface import Failure, NodeFilter, Reads, StaticFilter
 from trimtab.placement.service_selectors import SelectorsOfPods
 from trimtab.placement.topology_spread import tables_of
 
@@ -164,6 +166,77 @@ class NoExecuteTaints(StaticFilter):
         ]
         passing: BoolArray = np.array(verdicts, dtype=np.bool_)[nodes.taints]
         return passing
+
+
+class MaxVolumeCount(NodeFilter):
+    """Rejects nodes to which too many volumes of one type would be attached (``MaxPDVolumeCountChecker``).
+
+    The limit is the one that the CSI driver reports in the CSINode object. Otherwise it is the allocatable amount of
+    the node, and otherwise ``most``.
+
+    There are two intentional differences from v1.11, because these volumes are migrated to CSI drivers:
+
+    - A volume of the CSI driver counts as well. An inline volume and a PersistentVolume with the same disk count once.
+    - v1.11 counts a claim that is not bound, or whose volume is unknown, for every type. Here it counts for the
+      provisioner of its StorageClass.
+
+    Args:
+        snapshot: the cluster.
+        most: the limit of a node that reports none, or ``None`` for the default of v1.11.
+
+    Attributes:
+        driver: the CSI driver to which the volumes are migrated.
+        resource: the name of the resource by which a kubelet reports the limit.
+        default: the default limit.
+    """
+
+    name: ClassVar = "NodeVolumeLimits"
+    reason: ClassVar = NodeVolumeLimits.reason
+    driver: ClassVar[str]
+    resource: ClassVar[str]
+    default: ClassVar[int]
+
+    def __init__(self, snapshot: Snapshot, *, most: int | None = None) -> None:
+        super().__init__(snapshot)
+        self._most = self.default if most is None else most
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        return any(volume.kind in ATTACHABLE_KINDS for volume in spec.volumes)
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        if not self.may_concern(pod.spec):
+            return None
+        nodes = self.snapshot.nodes
+        limits: IntArray = np.full(nodes.capacity, self._most, dtype=np.int64)
+        column = nodes.axis.column.get(self.resource)
+        if column is not None:
+            reported = nodes.allocatable[:, column]
+            limits = np.where(reported > 0, reported, limits)
+        return attached_volumes(self.snapshot).within_limit(pod, self.driver, limits)
+
+
+class MaxEBSVolumeCount(MaxVolumeCount):
+    """Rejects nodes to which too many EBS volumes would be attached."""
+
+    driver: ClassVar = MIGRATED["awsElasticBlockStore"].driver
+    resource: ClassVar = "attachable-volumes-aws-ebs"
+    default: ClassVar = 39
+
+
+class MaxGCEPDVolumeCount(MaxVolumeCount):
+    """Rejects nodes to which too many GCE persistent disks would be attached."""
+
+    driver: ClassVar = MIGRATED["gcePersistentDisk"].driver
+    resource: ClassVar = "attachable-volumes-gce-pd"
+    default: ClassVar = 16
+
+
+class MaxAzureDiskVolumeCount(MaxVolumeCount):
+    """Rejects nodes to which too many Azure disks would be attached."""
+
+    driver: ClassVar = MIGRATED["azureDisk"].driver
+    resource: ClassVar = "attachable-volumes-azure-disk"
+    default: ClassVar = 16
 
 
 _Combinations = tuple[list[tuple[tuple[bool, str], ...]], IntArray]

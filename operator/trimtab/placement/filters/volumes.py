@@ -81,8 +81,17 @@ class VolumeRestrictions(NodeFilter):
         return False
 
 
-_ATTACHABLE_KINDS: Final = CLAIMING | frozenset(MIGRATED)
+ATTACHABLE_KINDS: Final = CLAIMING | frozenset(MIGRATED)
 _ATTACHED: Final[WeakKeyDictionary[Snapshot, AttachedVolumes]] = WeakKeyDictionary()
+
+
+def attached_volumes(snapshot: Snapshot) -> AttachedVolumes:
+    """Return the current numbers of attached volumes. All filters of a snapshot share them."""
+    attached = _ATTACHED.get(snapshot)
+    if attached is None:
+        attached = _ATTACHED[snapshot] = AttachedVolumes(snapshot.nodes, snapshot.objects, snapshot.volume_users)
+    attached.refresh()
+    return attached
 
 
 class NodeVolumeLimits(NodeFilter):
@@ -96,18 +105,18 @@ class NodeVolumeLimits(NodeFilter):
     reason: ClassVar = "node(s) exceed max volume count"
 
     def may_concern(self, spec: PodSpec) -> bool:
-        return any(volume.kind in _ATTACHABLE_KINDS for volume in spec.volumes)
+        return any(volume.kind in ATTACHABLE_KINDS for volume in spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
         objects = self.snapshot.objects
-        return any(volume.kind in _ATTACHABLE_KINDS for volume in pod.spec.volumes) and (
+        return any(volume.kind in ATTACHABLE_KINDS for volume in pod.spec.volumes) and (
             bool(objects.of(CSINode)) or any(each.required for each in objects.of(CSIDriver).values())
         )
 
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.concerns(pod):
             return None
-        attached = self._attached()
+        attached = attached_volumes(self.snapshot)
         passing = attached.within_limits(pod)
         for missing in attached.not_installed(pod).values():
             passing = ~missing if passing is None else passing & ~missing
@@ -120,7 +129,7 @@ class NodeVolumeLimits(NodeFilter):
     def errors(self, pod: Pod) -> dict[int, str]:
         if not self.concerns(pod):
             return {}
-        attached = self._attached()
+        attached = attached_volumes(self.snapshot)
         if not attached.problems or not attached.attachables(pod):
             return {}
         return {slot: text for slot, text in attached.problems.items() if attached.limited(slot)}
@@ -131,19 +140,11 @@ class NodeVolumeLimits(NodeFilter):
             if slot in errors:
                 yield (errors[slot],), np.array([slot])
         left = slots[[slot not in errors for slot in slots.tolist()]] if errors else slots
-        for driver, missing in self._attached().not_installed(pod).items():
+        for driver, missing in attached_volumes(self.snapshot).not_installed(pod).items():
             yield (f"{driver} CSI driver is not installed on the node",), left[missing[left]]
             left = left[~missing[left]]
         if len(left):
             yield (self.reason,), left
-
-    def _attached(self) -> AttachedVolumes:
-        attached = _ATTACHED.get(self.snapshot)
-        if attached is None:
-            snapshot = self.snapshot
-            attached = _ATTACHED[snapshot] = AttachedVolumes(snapshot.nodes, snapshot.objects, snapshot.volume_users)
-        attached.refresh()
-        return attached
 
 
 REASONS: Final = (

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import ZONE, expression, node, pod, replica_set, selector, service
 from tests.unit.placement.scoring import built, points
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement.filters import TaintToleration
 from trimtab.placement.filters import legacy as filters
 from trimtab.placement.interface import Filter
 from trimtab.placement.placer import Placer
@@ -139,6 +140,9 @@ class TestPredicates:
         rule = filters.NoExecuteTaints(snapshot)
         assert passing(rule, snapshot, pod("p")) == ["plain", "soft"]
         assert passing(rule, snapshot, pod("p").tolerates("a")) == ["hard", "plain", "soft"]
+        both = Placer(snapshot, Profile((TaintToleration, filters.NoExecuteTaints), (), checks_all=True))
+        reasons = {each.node: each.reasons for each in both.node_verdicts(pod("p").build())}
+        assert reasons["hard"] == reasons["soft"] == (TaintToleration.reason,), "the words of kube-scheduler, once"
 
 
 def regions(*others: Any) -> Snapshot:

@@ -18,6 +18,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import LabelSelector, Node, Pod, PodSpec, Service
 from trimtab.kube.rules.in_tree_volumes import MIGRATED
 from trimtab.kube.rules.taints import NO_EXECUTE, find_untolerated_taint
+from trimtab.placement.filters.nodes import TaintToleration
 from trimtab.placement.filters.volumes import ATTACHABLE_KINDS, NodeVolumeLimits, attached_volumes
 from trimtab.placement.interface import Failure, NodeFilter, Reads, StaticFilter
 from trimtab.placement.service_selectors import SelectorsOfPods
@@ -153,7 +154,7 @@ class NoExecuteTaints(StaticFilter):
     """
 
     name: ClassVar = "PodToleratesNodeNoExecuteTaints"
-    reason: ClassVar = "node(s) had untolerated NoExecute taint(s)"
+    reason: ClassVar = TaintToleration.reason  # v1.11 has one reason for both predicates of taints
 
     def key(self, pod: Pod) -> Hashable | None:
         return pod.spec.tolerations

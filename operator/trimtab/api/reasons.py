@@ -878,8 +878,8 @@ EVICTING_POD: Final = "EvictingPod"
 WAITING_FOR_STATS: Final = "WaitingForStats"
 """A threshold is met, but the kubelet has not measured its signal again since the last eviction."""
 KUBELET_EVICTS: Final = "KubeletEvicts"
-"""The kubelet itself reports the condition, or evicted a pod less than a minute ago. During this time, trimtab evicts
-no pod from the node."""
+"""The kubelet itself reports the condition, or evicted a pod because of node pressure less than a minute ago. During
+this time, trimtab evicts no pod from the node."""
 NO_EVICTABLE_POD: Final = "NoEvictablePod"
 """A threshold requires an eviction, but every pod of the node is protected or does not use the resource, or its
 eviction was refused."""

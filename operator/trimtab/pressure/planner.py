@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.node_pressure_policy import FailedPodCleanup, NodePressurePolicySpec, PressureCondition
 from trimtab.api.scalars import parse_duration
-from trimtab.cluster.disruption_signals import is_being_removed
+from trimtab.cluster.disruption_signals import DISRUPTION_TARGET, is_being_removed
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections import MIRROR_ANNOTATION
@@ -43,7 +43,7 @@ POD_CLEANUP_TIMEOUT: Final = 30.0
 """Seconds after a pod's grace period in which its resources are freed (``podCleanupTimeout`` of the kubelet)."""
 
 STAND_DOWN: Final = 60.0
-"""Seconds after the kubelet evicted a pod in which no other pod is evicted from the node."""
+"""Seconds after the kubelet evicted a pod for node pressure in which no other pod is evicted from the node."""
 
 DEFAULT_GRACE: Final = 30
 """``terminationGracePeriodSeconds`` of pods that do not set it."""
@@ -57,6 +57,11 @@ MAX_ALTERNATIVES: Final = 5
 
 EVICTED_BY_KUBELET: Final = "Evicted"
 """The reason in the status of pods that a kubelet evicted (``eviction.Reason``)."""
+
+TERMINATED_BY_KUBELET: Final = "TerminationByKubelet"
+"""Reason of the condition DisruptionTarget of pods that a kubelet evicted for node pressure. The eviction manager sets
+no condition if it evicts a pod that exceeds its own limit of an emptyDir volume or of ephemeral storage, and if it does
+not admit a pod."""
 
 STRATEGY: Final = "NodePressure"
 """The name of node-pressure eviction where plans and eviction requests name the strategy of a policy."""
@@ -542,20 +547,27 @@ def _leaving(view: NodeView, state: NodeState, now: float) -> Pod | None:
 
 
 def kubelet_evicts(node: Node, pods: Iterable[Pod], condition: PressureCondition, now: float) -> str:
-    """Return why the kubelet itself probably evicts pods from the node; empty if nothing shows that it does."""
+    """Return why the kubelet itself probably evicts pods from the node; empty if nothing shows that it does.
+
+    Evictions because of a pod's own storage limits do not count: a tenant can cause them every few seconds, and they
+    do not relieve the node.
+    """
     for each in node.conditions:
         if each.type == condition and each.status == "True":
             return f"the kubelet reports {condition}"
     # By a clock that is fast, pods were evicted in the future. They must not stop evictions until then.
     evicted = [
-        (at, pod.key)
+        (each.since, pod.key)
         for pod in pods
-        if is_evicted(pod) and (at := evicted_at(pod)) is not None and abs(now - at) < STAND_DOWN
+        if is_evicted(pod)
+        for each in pod.conditions
+        if each.type == DISRUPTION_TARGET and each.status == "True" and each.reason == TERMINATED_BY_KUBELET
+        if each.since is not None and abs(now - each.since) < STAND_DOWN
     ]
     if not evicted:
         return ""
     at, key = max(evicted)
-    return f"the kubelet evicted pod {key} {max(0.0, now - at):.0f}s ago"
+    return f"the kubelet evicted pod {key} because of node pressure {max(0.0, now - at):.0f}s ago"
 
 
 def is_evicted(pod: Pod) -> bool:
@@ -569,7 +581,7 @@ def evicted_at(pod: Pod) -> float | None:
     A pod that the kubelet did not admit has no conditions. It was evicted when it was created.
     """
     by_type = {each.type: each.since for each in pod.conditions if each.since is not None}
-    for type_ in ("DisruptionTarget", "Ready", "ContainersReady"):
+    for type_ in (DISRUPTION_TARGET, "Ready", "ContainersReady"):
         if type_ in by_type:
             return by_type[type_]
     return pod.started if pod.started is not None else pod.created

@@ -308,6 +308,47 @@ def test_no_pod_is_evicted_for_a_minute_after_the_kubelet_evicted_one(age: int, 
         golden(plan.message)
 
 
+FOR_PRESSURE = PodCondition(type="DisruptionTarget", status="True", reason="TerminationByKubelet", since=START)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"conditions": (FOR_PRESSURE,)}, reasons.KUBELET_EVICTS, id="node pressure"),
+        pytest.param(
+            {"conditions": (PodCondition(type="Ready", status="False", since=START),)},
+            reasons.HARD_THRESHOLD_MET,
+            id="its own limit of an emptyDir volume or of ephemeral storage",
+        ),
+        pytest.param({"conditions": (), "created": START}, reasons.HARD_THRESHOLD_MET, id="not admitted"),
+        pytest.param(
+            {"conditions": (replace(FOR_PRESSURE, reason="EvictionByEvictionAPI"),)},
+            reasons.HARD_THRESHOLD_MET,
+            id="its own limit, while another component evicted it",
+        ),
+        pytest.param(
+            {"conditions": (replace(FOR_PRESSURE, status="False"),)}, reasons.HARD_THRESHOLD_MET, id="not disrupted"
+        ),
+        pytest.param(
+            {"conditions": (FOR_PRESSURE,), "reason": "Preempting"},
+            reasons.HARD_THRESHOLD_MET,
+            id="preempted by the kubelet for a critical pod",
+        ),
+        pytest.param(
+            {"conditions": (FOR_PRESSURE,), "reason": "Terminated"},
+            reasons.HARD_THRESHOLD_MET,
+            id="terminated because the node shut down",
+        ),
+    ],
+)
+def test_only_kubelet_evictions_for_node_pressure_stop_evictions(fields: dict[str, Any], reason: str) -> None:
+    """A tenant can make the kubelet evict a pod every few seconds: ``emptyDir.sizeLimit`` or a storage limit is enough.
+
+    For these, the kubelet sets no condition (``evictPod(..., nil, nil)`` in the ``*LimitEviction`` functions).
+    """
+    assert run(HARD, failed("killed", None, **fields), pod("web"), web="1Gi").read(LOW).reason == reason
+
+
 # Several thresholds.
 
 
@@ -388,7 +429,7 @@ def test_only_memory_is_read_if_nothing_else_has_a_threshold() -> None:
 
 
 def failed(name: str, at: float | None = START, owner: str = "web", **fields: Any) -> Pod:
-    conditions = () if at is None else (PodCondition(type="DisruptionTarget", status="True", since=at),)
+    conditions = () if at is None else (replace(FOR_PRESSURE, since=at),)
     owners = (OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=owner, uid=owner, controller=True),)
     return pod(name, **{"phase": "Failed", "reason": "Evicted", "conditions": conditions, "owners": owners} | fields)
 

@@ -128,7 +128,7 @@ class World:
             run.remove(*gone)
         if event.killed:
             self.killed_at = now
-            target = PodCondition(type="DisruptionTarget", status="True", since=now)
+            target = PodCondition(type="DisruptionTarget", status="True", reason="TerminationByKubelet", since=now)
             name = f"killed-{len(self.plans)}"
             run.pods.append(pod(name, phase="Failed", reason="Evicted", conditions=(target,)))
         run.node = node("Ready", "MemoryPressure") if event.kubelet else node("Ready")

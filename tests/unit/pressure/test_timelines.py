@@ -428,12 +428,24 @@ def test_nothing_is_evicted_while_the_kubelet_evicts() -> None:
     run.node = node("Ready", "DiskPressure")  # another resource
     killed = pod("killed", phase="Failed", reason="Evicted")
     since = run.now
-    run.pods.append(replace(killed, conditions=(PodCondition(type="DisruptionTarget", status="True", since=since),)))
+    target = PodCondition(type="DisruptionTarget", status="True", reason="TerminationByKubelet", since=since)
+    run.pods.append(replace(killed, conditions=(target,)))
     for _ in range(5):
         assert run.read({MEMORY: "900Mi"}).reason == reasons.KUBELET_EVICTS
     assert run.evicted == []
     assert run.read({MEMORY: "900Mi"}).reason == reasons.HARD_THRESHOLD_MET
     assert run.now - since == 60
+
+
+def test_pods_that_exceed_their_own_storage_limits_do_not_stop_evictions() -> None:
+    """A tenant's pod fills its emptyDir volume beyond its limit, is evicted by the kubelet, and is recreated."""
+    run = NodeRun(soft_and_hard(MEMORY, "2Gi", "1Gi"), *MEMORY_PODS, usage=MEMORY_USAGE)
+    for number in range(12):
+        ready = PodCondition(type="Ready", status="False", since=run.now)
+        run.pods.append(pod(f"filler-{number}", phase="Failed", reason="Evicted", conditions=(ready,)))
+        run.read({MEMORY: "3Gi"})
+    run.read({MEMORY: "900Mi"})
+    assert len(run.evicted) == 1
 
 
 def test_other_resources_are_relieved_while_the_kubelet_evicts_for_one() -> None:

@@ -65,6 +65,10 @@ LOST_REQUEST: Final = 30.0
 MAX_LOST: Final = 3
 """Number of attempts without an answer after which other pods are tried."""
 
+MAX_TRIES: Final = 6
+"""Maximum number of pods that one eviction tries for the first time, and of refused pods that it tries again. The
+budget of one app may refuse dozens of pods on a node."""
+
 REFUSAL_EXPIRY: Final = 600.0
 """Seconds after the last attempt for which a refused pod is remembered."""
 
@@ -215,17 +219,25 @@ class NodeEvictions:
             self.granted(node)
 
     def ready(self, candidates: Iterable[PlannedEviction]) -> list[PlannedEviction]:
-        """Return the candidates that may be tried now: those that were not refused, or whose backoff has passed.
+        """Return the candidates to try now, in their order: those that were not refused, or whose backoff has passed.
+
+        Of the refused pods, those whose backoff passed first are tried, so that each of them is tried again. They do
+        not count toward the number of the others. Otherwise, refused pods would keep pods without a budget from being
+        tried.
 
         As long as the API server may still evict one of them, no other one is tried.
         """
         now, candidates = self._now(), list(candidates)
-        uncertain = [each for each in candidates if self._may_be_evicted(each.pod, now)]
-        return [
-            each
-            for each in uncertain or candidates
-            if (refused := self._refused.get(each.pod.uid)) is None or now >= refused.retry_at or each.how == "Delete"
-        ]
+        candidates = [each for each in candidates if self._may_be_evicted(each.pod, now)] or candidates
+        retries = {
+            each.pod.uid: refused.retry_at
+            for each in candidates
+            if each.how != "Delete" and (refused := self._refused.get(each.pod.uid)) is not None
+        }
+        first = [each.pod.uid for each in candidates if each.pod.uid not in retries]
+        again = sorted((uid for uid, retry_at in retries.items() if retry_at <= now), key=retries.__getitem__)
+        tried = {*first[:MAX_TRIES], *again[:MAX_TRIES]}
+        return [each for each in candidates if each.pod.uid in tried]
 
     def _may_be_evicted(self, pod: Pod, now: float) -> bool:
         found = self._refused.get(pod.uid)

@@ -52,9 +52,6 @@ PATIENCE: Final = 600
 """Seconds for which no pod is evicted at a soft threshold because others terminate, unless a policy limits their grace
 period."""
 
-MAX_ALTERNATIVES: Final = 5
-"""Maximum number of pods to try if the API server refuses to evict the first one."""
-
 EVICTED_BY_KUBELET: Final = "Evicted"
 """The reason in the status of pods that a kubelet evicted (``eviction.Reason``)."""
 
@@ -129,8 +126,8 @@ class NodePlan(Struct, frozen=True):
         conditions: the pressure conditions of the node.
         met: the thresholds that are met.
         evict: the pod to evict now; ``None`` if none.
-        alternatives: pods to try, in this order, if the API server refuses the eviction. They, too, use more of the
-            resource than they request.
+        alternatives: pods to try, in this order, if the API server refuses the eviction. These are all the others that
+            use more of the resource than they request.
         kept: pods that are not evicted because they are protected, if a threshold is due.
         reason: why a pod is, or is not, being evicted: a reason code; empty for a node without pressure.
         message: details of the reason.
@@ -429,8 +426,19 @@ class NodePlanner:
             reason = reasons.PRESSURE_FORECAST
         else:
             reason = reasons.HARD_THRESHOLD_MET if due.threshold.hard else reasons.SOFT_THRESHOLD_MET
-        others = [each for each in ranked[1:] if each.exceeds_request][:MAX_ALTERNATIVES]
-        first, *alternatives = (self._planned(each, due, plan, reason, now) for each in (ranked[0], *others))
+        values = self.describe(due, now)
+        others = (each for each in ranked[1:] if each.exceeds_request)
+        first, *alternatives = (
+            PlannedEviction(
+                pod=each.pod,
+                threshold=due.threshold,
+                how=self._how(each.pod, due, plan.state, now),
+                grace_period=grace_period(each.pod, due.threshold, self.spec),
+                reason=reason,
+                message=f"{values}; {each.pod.key} {each.message}",
+            )
+            for each in (ranked[0], *others)
+        )
         state = replace(
             plan.state, evicting=first.pod.uid, measured_at=_measured_times(plan.state, plan.met, measurement)
         )
@@ -444,19 +452,11 @@ class NodePlanner:
             message=first.message,
         )
 
-    def _planned(self, each: RankedPod, due: MetThreshold, plan: NodePlan, reason: str, now: float) -> PlannedEviction:
-        how: How = "Evict"
-        since = plan.state.refused_since.get(each.pod.uid)
-        if due.threshold.hard and self._delete_after is not None and since is not None:
-            how = "Delete" if now - since >= self._delete_after else "Evict"
-        return PlannedEviction(
-            pod=each.pod,
-            threshold=due.threshold,
-            how=how,
-            grace_period=grace_period(each.pod, due.threshold, self.spec),
-            reason=reason,
-            message=f"{self.describe(due, now)}; {each.pod.key} {each.message}",
-        )
+    def _how(self, pod: Pod, due: MetThreshold, state: NodeState, now: float) -> How:
+        since = state.refused_since.get(pod.uid)
+        if not due.threshold.hard or self._delete_after is None or since is None:
+            return "Evict"
+        return "Delete" if now - since >= self._delete_after else "Evict"
 
     def describe(self, met: MetThreshold, now: float) -> str:
         """Return the values that were compared."""

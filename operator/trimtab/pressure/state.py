@@ -65,8 +65,8 @@ class NodeState(Struct, frozen=True, rename="camel", omit_defaults=True):
         return bool(self.first_met or self.last_met or self.refused_since or self.evicting or self.measured_at)
 
     def refused(self, uid: str, now: float) -> NodeState:
-        """Return the state after the API server has refused to evict a pod."""
-        if uid in self.refused_since:
+        """Return the state after the API server has refused to evict a pod. The number of pods is limited."""
+        if uid in self.refused_since or len(self.refused_since) >= _MAX_REFUSED:
             return self
         return replace(self, refused_since={**self.refused_since, uid: stored_time(now)})
 

@@ -147,6 +147,21 @@ def test_disruption_budget_leads_to_the_next_pod(run, write, policy) -> None:
     assert (only["name"], only["reason"]) == ("first", "DisruptionBudget")
 
 
+def test_any_number_of_pods_of_a_disruption_budget_lead_to_the_next_pod(run, write, policy) -> None:
+    guarded = [f"db-{number}" for number in range(9)]
+    items = [
+        node_of_10gi("n1"),
+        *(web(name, "n1", "100Mi").labels(app="db") for name in guarded),
+        web("other", "n1", "100Mi"),
+        budget().selecting(app="db").allowing(0),
+        summary("n1", 400 * MI, {f"shop/{name}": GI for name in guarded} | {"shop/other": 200 * MI}),
+    ]
+    document = planned(run, write, policy(POLICY), items)
+
+    assert [each["pod"] for each in document["actions"]] == ["other"]
+    assert kept(document) == {("Pod", name, "DisruptionBudget") for name in guarded}
+
+
 def test_unknown_signals_are_reported(run, write, policy) -> None:
     text = POLICY.replace("{memory.available: 500Mi}", "{memory.available: 500Mi, nodefs.available: 20%}")
     wrong = {"availableBytes": 200 * GI, "capacityBytes": 100 * GI}

@@ -15,7 +15,7 @@ from trimtab.api.plan import rfc3339
 from trimtab.kube.api import ServerError, Unreachable
 from trimtab.kube.objects import Node
 from trimtab.kube.resources import NODES, PODS
-from trimtab.pressure.evictions import CONCURRENCY
+from trimtab.pressure.evictions import CONCURRENCY, MAX_TRIES
 from trimtab.pressure.measurement import NodeMeasurement, SignalValue
 from trimtab.pressure.readings import Readings
 
@@ -240,6 +240,59 @@ async def test_pod_is_evicted_soon_after_its_budget_allows_it() -> None:
         cluster.budgets["big"] = 1
         await asyncio.sleep(35)
         assert [name for _, name, _ in cluster.evictions] == ["big"]
+
+
+def cluster_with_a_guarded_app(pods: int) -> Cluster:
+    """A node of 10Gi on which the pods of an app use 9.4Gi, and pod other 0.1Gi. The app's budget refuses evictions."""
+    cluster = Cluster()
+    cluster.node()
+    for number in range(pods):
+        cluster.pod(f"app-{number:02}", 9.4 / pods)
+        cluster.budgets[f"app-{number:02}"] = 0
+    cluster.pod("other", 0.1)
+    return cluster
+
+
+def tries(cluster: Cluster) -> list[str]:
+    """The names of the pods of all requests to evict one, in order."""
+    return [call.path.split("/")[-2] for call in cluster.sent("POST", "/eviction")]
+
+
+@pytest.mark.parametrize(("pods", "within"), [(7, 15), (30, 60)])
+async def test_refused_pods_do_not_keep_others_from_being_tried(pods: int, within: int) -> None:
+    cluster = cluster_with_a_guarded_app(pods)
+    async with operating(cluster) as process:
+        await process.put(**HARD, wait=within)
+        assert [name for _, name, _ in cluster.evictions] == ["other"]
+
+
+async def test_each_refused_pod_is_tried_again() -> None:
+    """The requests of an interval are limited, and so is the time until the last pod is tried again."""
+    cluster = cluster_with_a_guarded_app(30)
+    cluster.budgets["other"] = 0
+    async with operating(cluster) as process:
+        await process.put(**HARD, wait=290)
+        assert sorted(set(tries(cluster))) == sorted(cluster.budgets)
+        before = len(tries(cluster))
+        cluster.budgets["other"] = 1
+        await asyncio.sleep(90)
+        assert [name for _, name, _ in cluster.evictions] == ["other"]
+        assert len(tries(cluster)) - before <= 2 * MAX_TRIES * 9
+
+
+async def test_refused_pod_is_tried_before_pods_that_are_ranked_after_it() -> None:
+    """Its budget may allow its eviction by now, and it uses more than the others."""
+    cluster = cluster_with_two_pods()
+    cluster.usage |= {"shop/big": 6 * GI, "shop/other": int(1.5 * GI)}
+    for number in range(8):
+        cluster.pod(f"small-{number}", 0.25)
+    cluster.budgets["big"] = 0
+    async with operating(cluster) as process:
+        await process.put(**HARD, wait=5)
+        cluster.budgets["big"] = 1
+        cluster.usage |= {f"shop/small-{number}": GI // 2 for number in range(8)}
+        await asyncio.sleep(60)
+        assert [name for _, name, _ in cluster.evictions][:2] == ["other", "big"]
 
 
 async def test_terminating_pod_with_an_endless_grace_period_does_not_keep_the_others() -> None:

@@ -174,6 +174,13 @@ def test_alternatives_use_more_than_they_request() -> None:
     assert (names([plan.evict]), names(plan.alternatives)) == (["a"], ["b"])
 
 
+def test_all_pods_that_exceed_their_requests_are_alternatives() -> None:
+    """The budget of one app may refuse any number of pods."""
+    found = [f"app-{number:02}" for number in range(30)]
+    plan = run(HARD, *(pod(name) for name in found), **dict.fromkeys(found, "100Mi")).read(LOW)
+    assert [*names([plan.evict]), *names(plan.alternatives)] == found
+
+
 DELETING = replace(HARD, delete_after="2m")
 
 

@@ -123,3 +123,11 @@ def test_refusal_keeps_the_first_time() -> None:
     state = NO_STATE.refused("uid-web", START)
     assert state.refused_since == {"uid-web": START}
     assert state.refused("uid-web", START + 60) is state
+
+
+def test_state_of_any_number_of_refused_pods_can_be_decoded() -> None:
+    state = NO_STATE
+    for number in range(300):
+        state = state.refused(f"{number:036}", START)
+    assert len(state.refused_since) == 128
+    assert decode_state(encode_state(state)) == state

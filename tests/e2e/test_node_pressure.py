@@ -28,6 +28,7 @@ from tests.fixtures.node_pressure import (
 )
 from trimtab.api import reasons
 from trimtab.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODE_PRESSURE_POLICIES, NODES
+from trimtab.pressure.measurement import MIN_STALE
 
 MEASURED = 1.0
 """Seconds between two measurements of a kubelet."""
@@ -311,6 +312,28 @@ def test_faulty_kubelets_delay_nothing_and_lose_no_pod(stage: PressureStage) -> 
 
     stage.usage.fail("", f"{stage.namespace}-hang")
     until_gone(stage, "hog-hang", seconds=90)
+
+
+def test_stats_that_were_frozen_before_the_operator_started_are_not_used(stage: PressureStage) -> None:
+    """The pod used much memory when its kubelet stopped measuring, and has released it since."""
+    (node,) = stage.node()
+    stage.usage.pod("hog", memory="600Mi")
+    stage.pod("hog", node)
+    stage.until_running("hog")
+    time.sleep(3 * MEASURED)
+    stage.usage.fail("Frozen", node)
+    time.sleep(2 * MEASURED)
+    stage.usage.pod("hog", memory="100Mi")
+    time.sleep(MIN_STALE)
+    stage.write(evictionHard={"memory.available": "400Mi"})
+    stage.operate()
+
+    stage.until(lambda: stage.unread() == {node: reasons.STATS_STALE}, "the node is reported")
+    assert (stage.evictions(), stage.taints(node), stage.state(node)) == ([], set(), {})
+    stage.usage.fail("", node)
+    stage.until_read()
+    time.sleep(2 * INTERVAL)
+    assert (stage.evictions(), stage.writes(node)) == ([], [])
 
 
 def test_simulation_changes_nothing(stage: PressureStage) -> None:

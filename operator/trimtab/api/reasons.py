@@ -856,7 +856,8 @@ STATS_FORBIDDEN: Final = "StatsForbidden"
 STATS_INVALID: Final = "StatsInvalid"
 """The response of the kubelet is not the summary of the node."""
 STATS_STALE: Final = "StatsStale"
-"""The kubelet responds, but the timestamps of its stats have not changed for three intervals."""
+"""The kubelet responds, but the timestamps of its stats have not changed for three intervals, or were that old at the
+operator's first reading."""
 STATS_UNKNOWN: Final = "StatsUnknown"
 """The signals of the node have not been read yet, or its stats no longer contain a signal that met a threshold. The
 state of the node does not change."""

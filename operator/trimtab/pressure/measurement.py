@@ -31,7 +31,8 @@ class SignalValue(Struct, frozen=True, gc=False):
         available: bytes, inodes or PIDs that are available.
         capacity: the amount that percentages refer to, in the same unit.
         measured_at: when the kubelet measured it, by the node's clock, in seconds since the epoch; ``None`` if it does
-            not say. It is only compared with earlier values of the same node.
+            not say. It is compared with earlier values of the same node, and, at the first reading, with its heartbeat
+            and with this process's clock.
     """
 
     available: int

@@ -208,7 +208,7 @@ class Readings:
         found = self._nodes.setdefault(node.name, _ReadState(node.uid))
         try:
             measurement = await self._reader.read(node, only_memory=only_memory)
-            measurement = found.without_stale_signals(measurement, self._clock.monotonic(), interval)
+            measurement = found.without_stale_signals(measurement, node, self._clock, interval)
         except ReadError as error:
             self._fail(node.name, found, error.reason, error.message)
         except Exception as error:  # hostile input of one node must not end the readings of all nodes
@@ -236,14 +236,13 @@ class Readings:
         if not unread or self._metrics is None:
             return
         measured = await self._metrics.read(unread, pods_needed=pods_needed)
-        now = self._clock.monotonic()
         for node in unread:
             found = self._nodes.get(node.name)
             if found is None or found.failure is None:
                 continue  # in the meantime, the node was deleted, or the kubelet has responded
             try:
                 if node.name in measured:
-                    found.record(found.without_stale_signals(measured[node.name], now, interval))
+                    found.record(found.without_stale_signals(measured[node.name], node, self._clock, interval))
                     continue
             except ReadError:
                 pass  # the failure of the kubelet says more
@@ -263,7 +262,7 @@ class _ReadState:
         packed: the last measurements, see :func:`_pack`.
     """
 
-    __slots__ = ("_changed", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
+    __slots__ = ("_unchanged", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -273,7 +272,7 @@ class _ReadState:
         self.retry_at = 0.0
         self.source: Source = "Summary"
         self.packed: deque[bytes] = deque(maxlen=HISTORY)
-        self._changed: dict[str, tuple[float, float]] = {}
+        self._unchanged: dict[tuple[Source, str], tuple[float, float]] = {}
 
     def record(self, measurement: NodeMeasurement) -> None:
         if measurement.source != self.source:  # the sources do not define memory.available alike
@@ -284,29 +283,39 @@ class _ReadState:
             self.packed.append(_pack(measurement))
         self.latest = measurement
 
-    def without_stale_signals(self, measurement: NodeMeasurement, now: float, interval: float) -> NodeMeasurement:
+    def without_stale_signals(
+        self, measurement: NodeMeasurement, node: Node, clock: Clock, interval: float
+    ) -> NodeMeasurement:
         """Return the measurement without signals whose timestamp has not changed for some intervals.
+
+        The first timestamp may already be old, because the kubelet may have stopped measuring before this process
+        started. Its age is that by this process's clock, but at least the time to the node's last heartbeat, which is
+        by the same clock as the timestamp. If the node's clock is slow, a signal therefore counts as stale until its
+        timestamp changes for the first time.
 
         Raises:
             ReadError: all signals are stale.
         """
+        now, known = clock.monotonic(), max(clock.now(), node.heartbeat or 0.0)
         limit = max(stale_after(interval), MIN_STALE_METRICS if measurement.source == "Metrics" else 0.0)
-        stale: list[str] = []
+        stale: dict[str, float] = {}
         for signal, value in measurement.signals.items():
             if value.measured_at is None:
                 continue
-            before = self._changed.get(signal)
-            if before is None or before[0] != value.measured_at:
-                self._changed[signal] = value.measured_at, now
-            elif now - before[1] >= limit:
-                stale.append(signal)
+            key = measurement.source, signal
+            before = self._unchanged.get(key)
+            if before is None:
+                before = self._unchanged[key] = value.measured_at, now - max(0.0, known - value.measured_at)
+            elif before[0] != value.measured_at:
+                before = self._unchanged[key] = value.measured_at, now
+            if now - before[1] >= limit:
+                stale[signal] = now - before[1]
         if not stale:
             return measurement
-        oldest = max(now - self._changed[signal][1] for signal in stale)
         if len(stale) == len(measurement.signals):
-            raise ReadError(STATS_STALE, f"the timestamps of the stats have not changed for {oldest:.0f}s")
+            raise ReadError(STATS_STALE, f"the stats were not measured for {max(stale.values()):.0f}s")
         signals = {signal: value for signal, value in measurement.signals.items() if signal not in stale}
-        problems = {signal: f"stale: not measured for {now - self._changed[signal][1]:.0f}s" for signal in stale}
+        problems = {signal: f"stale: not measured for {seconds:.0f}s" for signal, seconds in stale.items()}
         return msgspec.structs.replace(measurement, signals=signals, problems={**measurement.problems, **problems})
 
 

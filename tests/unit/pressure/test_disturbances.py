@@ -193,6 +193,29 @@ async def test_marks_that_are_still_being_written_are_removed_with_the_policy() 
             assert cluster.marks() == (False, False, False)
 
 
+# --- stats that are old -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skew", [0.0, 7200.0], ids=["", "by a fast clock"])
+async def test_stats_that_were_frozen_before_the_start_evict_nothing(skew: float) -> None:
+    """A kubelet stopped to measure two hours ago, when little memory was available. It still posts heartbeats."""
+    cluster = cluster_with_two_pods()
+    now = cluster.clock.now()
+    cluster.skew["n1"] = skew
+    cluster._measured["n1"] = now - 7200
+    cluster.frozen.add("n1")
+    beat = rfc3339(now + skew - 60)
+    cluster.change_node("n1", lambda it: it["status"]["conditions"][0].update(lastHeartbeatTime=beat))
+    async with operating(cluster) as process:
+        read_with(process, Kubelets(cluster))
+        await process.put(**HARD, wait=100)
+        assert (cluster.evictions, cluster.marks()) == ([], (False, False, False))
+        assert [each["reason"] for each in cluster.status()["unread"]] == [reasons.STATS_STALE]
+        cluster.frozen.clear()
+        await asyncio.sleep(45)
+        assert [name for _, name, _ in cluster.evictions] == ["big"]
+
+
 # --- evictions that are not granted ---------------------------------------------------------------------------------
 
 

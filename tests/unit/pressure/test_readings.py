@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-import msgspec
 import pytest
 
-from tests.fakes.clock import LoopClock
+from tests.fakes.clock import START, LoopClock
 from trimtab.kube.objects.node import Node
 from trimtab.pressure.measurement import (
     MemoryStallTimes,
@@ -32,12 +31,18 @@ def nodes(*names: str) -> list[Node]:
 
 
 class Kubelets:
-    """Kubelets whose stats have the time of the read, unless the test says otherwise."""
+    """Kubelets whose stats have the time of the read, unless the test says otherwise.
+
+    Attributes:
+        stuck: the timestamps of signals since the start, by node, instead of the time of the read.
+        skew: seconds by which the clock of a node is fast.
+    """
 
     def __init__(self) -> None:
         self.takes: dict[str, float] = {}
         self.failing: dict[str, str] = {}
         self.stuck: dict[str, dict[str, float]] = {}
+        self.skew: dict[str, float] = {}
         self.raising: dict[str, Exception] = {}
         self.reads: list[tuple[float, str]] = []
         self.active = 0
@@ -51,11 +56,12 @@ class Kubelets:
         if node.name in self.failing:
             raise ReadError(self.failing[node.name], f"{node.name} failed")
         times = {MEMORY: now} | ({} if only_memory else {DISK: now}) | self.stuck.get(node.name, {})
+        skew = START + self.skew.get(node.name, 0.0)
         return NodeMeasurement(
             node=node.name,
             source="Summary",
             read_at=now,
-            signals={signal: SignalValue(100 + int(now), 1000, at) for signal, at in times.items()},
+            signals={signal: SignalValue(100 + int(now), 1000, skew + at) for signal, at in times.items()},
             pods=lambda: {"shop/web": PodUsage("uid")},
         )
 
@@ -67,13 +73,14 @@ class Metrics:
     def __init__(self) -> None:
         self.absent: set[str] = set()
         self.asked: list[list[str]] = []
+        self.stuck: dict[str, float] = {}
 
     async def read(
         self, nodes: Sequence[Node], *, pods_needed: Callable[[NodeMeasurement], bool]
     ) -> Mapping[str, NodeMeasurement]:
         now = asyncio.get_running_loop().time()
         self.asked.append([node.name for node in nodes])
-        signals = {MEMORY: SignalValue(5, 10, now)}
+        signals = {MEMORY: SignalValue(5, 10, START + self.stuck.get(MEMORY, now))}
         return {
             node.name: NodeMeasurement(node=node.name, source="Metrics", read_at=now, signals=signals, pods=no_pods)
             for node in nodes
@@ -205,6 +212,51 @@ async def test_stats_whose_timestamps_do_not_change_are_stale_after_three_interv
     assert len(signals(readings, "n1")) == 2
 
 
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("age", "heartbeat", "skew", "stale"),
+    [
+        pytest.param(29, None, 0, False, id="29 s old"),
+        pytest.param(30, None, 0, True, id="30 s old"),
+        pytest.param(2 * HOUR, 10, 0, True, id="frozen two hours ago"),
+        pytest.param(2 * HOUR, 10, 2 * HOUR, True, id="frozen, and the timestamp is now by a fast clock"),
+        pytest.param(2 * HOUR, 5 * HOUR, 2 * HOUR, False, id="no clock shows it: the last heartbeat is older"),
+        pytest.param(20, 300, HOUR, False, id="current, by a fast clock"),
+        pytest.param(20, 300, -HOUR, True, id="current, by a slow clock"),
+    ],
+)
+async def test_age_of_the_first_stats_is_that_by_this_clock_or_by_the_heartbeat(
+    readings: Readings, kubelets: Kubelets, age: float, heartbeat: float | None, skew: float, stale: bool
+) -> None:
+    """The kubelet may have stopped to measure before the operator started."""
+    kubelets.stuck, kubelets.skew = {"n1": {MEMORY: -age}}, {"n1": skew}
+    node = Node(name="n1", heartbeat=None if heartbeat is None else START + skew - heartbeat)
+    await readings.refresh([node], only_memory=True, interval=INTERVAL)
+    if stale:
+        assert reason(readings, "n1") == "StatsStale"
+    else:
+        assert signals(readings, "n1").keys() == {MEMORY}
+    kubelets.stuck = {}
+    await asyncio.sleep(INTERVAL)
+    await readings.refresh([node], only_memory=True, interval=INTERVAL)
+    assert signals(readings, "n1").keys() == {MEMORY}
+
+
+async def test_metrics_that_were_frozen_before_they_were_needed_are_not_used(kubelets: Kubelets) -> None:
+    metrics = Metrics()
+    metrics.stuck = {MEMORY: -HOUR}
+    readings = Readings(kubelets, metrics=metrics, clock=LoopClock())
+    await run(readings, 2, "n1")
+    kubelets.failing = {"n1": "StatsForbidden"}
+    await run(readings, 1, "n1")
+    assert reason(readings, "n1") == "StatsForbidden"
+    metrics.stuck = {}
+    await run(readings, 1, "n1")
+    assert signals(readings, "n1").keys() == {MEMORY}
+
+
 async def test_one_stale_signal_is_left_out_and_reported(readings: Readings, kubelets: Kubelets) -> None:
     kubelets.stuck = {"n1": {DISK: 0.0}}
     await run(readings, 4, "n1")
@@ -252,7 +304,7 @@ async def test_history_keeps_missing_times_and_stall_times() -> None:
 
     class One:
         async def read(self, node: Node, *, only_memory: bool) -> NodeMeasurement:
-            values = {MEMORY: SignalValue(2**60, 2**60), "pid.available": SignalValue(0, 5, 7.25)}
+            values = {MEMORY: SignalValue(2**60, 2**60), "pid.available": SignalValue(0, 5, START + 7.25)}
             return NodeMeasurement(
                 node=node.name, source="Summary", read_at=1.0, signals=values, pods=dict, memory_stall=stall
             )
@@ -310,15 +362,9 @@ async def test_metrics_supply_the_memory_of_nodes_that_cannot_be_read(kubelets: 
 
 
 async def test_metrics_may_be_measured_less_often_than_kubelets_measure(kubelets: Kubelets) -> None:
-    class SlowMetrics(Metrics):
-        async def read(
-            self, nodes: Sequence[Node], *, pods_needed: Callable[[NodeMeasurement], bool]
-        ) -> Mapping[str, NodeMeasurement]:
-            found = await super().read(nodes, pods_needed=pods_needed)
-            signals = {MEMORY: SignalValue(5, 10, 0.0)}
-            return {name: msgspec.structs.replace(each, signals=signals) for name, each in found.items()}
-
-    readings = Readings(kubelets, metrics=SlowMetrics(), clock=LoopClock())
+    metrics = Metrics()
+    metrics.stuck = {MEMORY: 0.0}
+    readings = Readings(kubelets, metrics=metrics, clock=LoopClock())
     kubelets.failing = {"n1": "StatsForbidden"}
     await run(readings, 12, "n1")
     assert signals(readings, "n1").keys() == {MEMORY}

@@ -71,6 +71,8 @@ class Cluster(FakeApi):
         """Why the memory of a node is unknown, by the name of the node."""
         self.frozen: set[str] = set()
         """Nodes whose kubelets measure nothing any more."""
+        self.skew: dict[str, float] = {}
+        """Seconds by which the clock of a node is fast."""
         self.evictions: list[tuple[float, str, int | None]] = []
         """The granted evictions: seconds since the start, the pod's name, and its grace period."""
         self.deletions: list[tuple[float, str, int | None]] = []
@@ -166,7 +168,7 @@ class Cluster(FakeApi):
         if name not in self.frozen:
             self._measured[name] = self.clock.now()
         available = max(0, CAPACITY - sum(each.memory or 0 for each in usage.values()))
-        value = SignalValue(available, CAPACITY, self._measured[name])
+        value = SignalValue(available, CAPACITY, self._measured[name] + self.skew.get(name, 0.0))
         signals = {} if name in self.problems else {"memory.available": value}
         problems = {"memory.available": self.problems[name]} if name in self.problems else {}
         return NodeMeasurement(name, "Summary", self.clock.now(), signals, lambda: usage, problems=problems)

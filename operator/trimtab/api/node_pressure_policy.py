@@ -593,9 +593,10 @@ class NodePressurePolicyStatus(Status, frozen=True):
             "Current conditions of the NodePressurePolicy. Ready is True if the policy is valid and the operator "
             "watches its nodes. Progressing is True while pods are being evicted. Degraded is True if a problem "
             "prevents the operator from fulfilling part of the spec. Conflicting is True if another policy applies to "
-            "some of the selected nodes, or if a kubelet evicts pods at the same threshold or earlier. Contended is "
-            "True if a second trimtab installation manages the same objects. PermissionsMissing is True if trimtab's "
-            "service account lacks permissions that the policy needs."
+            "some of the selected nodes, if a kubelet evicts pods at the same threshold or earlier, or if a soft "
+            "threshold is not above the hard threshold on some nodes. Contended is True if a second trimtab "
+            "installation manages the same objects. PermissionsMissing is True if trimtab's service account lacks "
+            "permissions that the policy needs."
         ),
     ] = ()
     counts: Annotated[

@@ -929,6 +929,9 @@ NODES_HANDLED_BY_OTHER_POLICY: Final = "NodesHandledByOtherPolicy"
 """Another NodePressurePolicy, whose name comes first in alphabetical order, handles some of the selected nodes."""
 THRESHOLD_NOT_ABOVE_KUBELET: Final = "ThresholdNotAboveKubelet"
 """A threshold of the NodePressurePolicy is not above the kubelet's hard threshold, so the kubelet evicts first."""
+SOFT_THRESHOLD_NOT_ABOVE_HARD: Final = "SoftThresholdNotAboveHard"
+"""On some nodes, a soft threshold of the NodePressurePolicy is not above the hard threshold of the same signal, so pods
+are evicted without the grace period of the soft threshold."""
 
 # ── Why a pod does not come back in a forecast ──────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""Determines which policy handles a node, and where policies conflict with each other or with kubelets."""
+"""Determines which policy handles a node, and where policies conflict with each other, kubelets or themselves."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trimtab.api.bounds import named, plural
 from trimtab.api.node_pressure_policy import NodePressurePolicy
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.selectors import label_matcher
-from trimtab.pressure.thresholds import KubeletComparison
+from trimtab.pressure.thresholds import ThresholdComparison, ThresholdWarning
 
 
 class PolicyConflict(Struct, frozen=True):
-    """A conflict of a policy with another policy, or with the kubelets of its nodes.
+    """A conflict of a policy with another policy, with the kubelets of its nodes, or of its own thresholds.
 
     Attributes:
         policy: the name of the policy.
-        reason: ``NodesHandledByOtherPolicy`` or ``ThresholdNotAboveKubelet``.
+        reason: ``NodesHandledByOtherPolicy``, ``ThresholdNotAboveKubelet`` or ``SoftThresholdNotAboveHard``.
         message: the details.
-        other: the name of the policy that handles the nodes; empty for a conflict with kubelets.
+        other: the name of the policy that handles the nodes; empty for a conflict of thresholds.
         nodes: the names of the affected nodes, sorted.
     """
 
@@ -79,11 +79,13 @@ def policy_conflicts(assignment: Assignment) -> tuple[PolicyConflict, ...]:
     return tuple(found)
 
 
-def kubelet_conflicts(
+def threshold_conflicts(
     policy: NodePressurePolicy, capacities: Mapping[str, Mapping[str, int]] | None = None
 ) -> tuple[PolicyConflict, ...]:
-    """Return the thresholds of a policy at which the kubelet evicts as early as trimtab, or earlier.
+    """Return the thresholds of a policy that have no effect, because a more urgent one is met no later.
 
+    These are thresholds at which the kubelet evicts as early as trimtab, or earlier, and soft thresholds that are not
+    above the hard one. The API server compares the latter only if both are quantities, or both percentages.
     A quantity and a percentage can only be compared for a capacity. Without capacities, such pairs are skipped.
 
     Args:
@@ -93,16 +95,15 @@ def kubelet_conflicts(
     Returns:
         one conflict for each threshold, in the order of :func:`~trimtab.pressure.thresholds.thresholds_of`.
     """
-    comparison = KubeletComparison(policy.spec)
+    comparison = ThresholdComparison(policy.spec)
     always = comparison.warnings()
-    found = [PolicyConflict(policy.name, reasons.THRESHOLD_NOT_ABOVE_KUBELET, each.message) for each in always]
-    known = {each.threshold.key for each in always}
-    on_nodes: dict[str, tuple[str, list[str]]] = {}
+    found = [PolicyConflict(policy.name, each.reason, each.message) for each in always]
+    on_nodes: dict[ThresholdWarning, list[str]] = {}
     for name, of_signals in sorted((capacities or {}).items()):
         for warning in comparison.warnings(of_signals):
-            if warning.threshold.key not in known:
-                on_nodes.setdefault(warning.threshold.key, (warning.message, []))[1].append(name)
-    for message, names in on_nodes.values():
-        shown = f"{message} on {plural(len(names), 'node')}: {named(names)}"
-        found.append(PolicyConflict(policy.name, reasons.THRESHOLD_NOT_ABOVE_KUBELET, shown, nodes=tuple(names)))
+            if warning not in always:
+                on_nodes.setdefault(warning, []).append(name)
+    for warning, names in on_nodes.items():
+        shown = f"{warning.message} on {plural(len(names), 'node')}: {named(names)}"
+        found.append(PolicyConflict(policy.name, warning.reason, shown, nodes=tuple(names)))
     return tuple(found)

@@ -34,7 +34,7 @@ from trimtab.disruption.evictor.requests import PRESSURE
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.resources import NODE_PRESSURE_POLICIES, ObjectReference
-from trimtab.pressure.assignment import PolicyConflict, kubelet_conflicts, policy_conflicts
+from trimtab.pressure.assignment import PolicyConflict, policy_conflicts, threshold_conflicts
 from trimtab.pressure.coordinator import PressureCoordinator
 from trimtab.pressure.dependencies import PressureDependencies
 from trimtab.pressure.evictions import EvictionJob, candidates_of
@@ -148,7 +148,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._last_read: dict[str, float] = {}
         self._last_complete: dict[str, float] = {}
         self._first_seen: dict[str, float] = {}
-        self._kubelet_conflicts: tuple[NodePressurePolicy, float, tuple[PolicyConflict, ...]] | None = None
+        self._threshold_conflicts: tuple[NodePressurePolicy, float, tuple[PolicyConflict, ...]] | None = None
         self._stale = NotReadyReason()
         self._previous_counts = PressureCounts()  # counts of earlier processes
         self._writer = status_writer(dependencies.api, dependencies.clock, name)
@@ -503,10 +503,10 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
 
     def _conflicts(self, policy: NodePressurePolicy, current: Iterable[NodeMeasurement]) -> list[tuple[str, str]]:
         """Return the reason and the message of each conflict with other policies and with kubelets."""
-        now, known = self._dependencies.clock.monotonic(), self._kubelet_conflicts
+        now, known = self._dependencies.clock.monotonic(), self._threshold_conflicts
         if known is None or known[0] is not policy or now - known[1] >= CONFLICTS_AGE:
             capacities = {each.node: {key: value.capacity for key, value in each.signals.items()} for each in current}
-            known = self._kubelet_conflicts = (policy, now, kubelet_conflicts(policy, capacities))
+            known = self._threshold_conflicts = (policy, now, threshold_conflicts(policy, capacities))
         others = (each for each in policy_conflicts(self._shared.assignment()) if each.policy == self.name)
         return [(each.reason, each.message) for each in (*others, *known[2])]
 

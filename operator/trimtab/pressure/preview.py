@@ -20,7 +20,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod, Taint
 from trimtab.kube.rules.taints import NO_SCHEDULE
-from trimtab.pressure.assignment import PolicyConflict, assign_nodes, kubelet_conflicts, policy_conflicts
+from trimtab.pressure.assignment import PolicyConflict, assign_nodes, policy_conflicts, threshold_conflicts
 from trimtab.pressure.measurement import NodeMeasurement, Reading
 from trimtab.pressure.planner import (
     STRATEGY,
@@ -204,7 +204,7 @@ def plan_pressure(
     conflicts = [*policy_conflicts(assignment)]
     for each in sorted(policies, key=lambda each: each.name):
         previewed = by_policy.get(each.name)
-        conflicts += kubelet_conflicts(each, None if previewed is None else previewed.capacities)
+        conflicts += threshold_conflicts(each, None if previewed is None else previewed.capacities)
     found = [by_policy[name] for name in sorted(by_policy)]
     return PressurePlan(
         evictions=tuple(sorted((e for each in found for e in each.evictions), key=lambda each: each.node)),

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api import reasons
 from trimtab.api.node_pressure_policy import (
     ALLOCATABLE_MEMORY_AVAILABLE,
     CONTAINERFS_AVAILABLE,
@@ -136,42 +137,57 @@ def kubelet_thresholds(spec: NodePressurePolicySpec) -> tuple[Threshold, ...]:
 
 
 class ThresholdWarning(Struct, frozen=True):
-    """A threshold of a policy at which the kubelet already kills pods.
+    """A threshold of a policy that has no effect, because a more urgent one is met no later.
 
     Attributes:
+        reason: ``ThresholdNotAboveKubelet`` if the kubelet already kills pods at the threshold, or
+            ``SoftThresholdNotAboveHard``.
         threshold: the threshold.
         message: the values that were compared.
     """
 
+    reason: str
     threshold: Threshold
     message: str
 
 
-class KubeletComparison:
-    """Compares the thresholds of a policy with the hard thresholds of the kubelets, for any number of nodes.
+class ThresholdComparison:
+    """Compares the thresholds of a policy with the hard ones of the kubelets and of itself, for any number of nodes.
 
     Args:
         spec: the policy's spec.
     """
 
     def __init__(self, spec: NodePressurePolicySpec) -> None:
+        thresholds = thresholds_of(spec)
         kubelet = {each.signal: each.value for each in kubelet_thresholds(spec)}
+        hard = {each.signal: each.value for each in thresholds if each.hard}
         texts = spec.kubelet_eviction_hard or KUBELET_EVICTION_HARD
         self._pairs: list[tuple[ThresholdWarning, ThresholdValue, ThresholdValue]] = []
-        for threshold in thresholds_of(spec):
+        for threshold in thresholds:
             signal, name = threshold.signal, "evictionHard" if threshold.hard else "evictionSoft"
+            if signal == MEMORY_STALL:
+                continue
+            text = (spec.eviction_hard if threshold.hard else spec.eviction_soft)[signal]
+            message = f"{signal}: the threshold {text} of {name} is not above"
             if signal in kubelet:
-                text = (spec.eviction_hard if threshold.hard else spec.eviction_soft)[signal]
-                message = (
-                    f"{signal}: the threshold {text} of {name} is not above "
-                    f"{texts.get(signal) or texts[MEMORY_AVAILABLE]}, at which the kubelet kills pods"
+                limit = texts.get(signal) or texts[MEMORY_AVAILABLE]
+                warning = ThresholdWarning(
+                    reasons.THRESHOLD_NOT_ABOVE_KUBELET,
+                    threshold,
+                    f"{message} {limit}, at which the kubelet kills pods",
                 )
-                self._pairs.append((ThresholdWarning(threshold, message), threshold.value, kubelet[signal]))
+                self._pairs.append((warning, threshold.value, kubelet[signal]))
+            if signal in hard and not threshold.hard:
+                warning = ThresholdWarning(
+                    reasons.SOFT_THRESHOLD_NOT_ABOVE_HARD,
+                    threshold,
+                    f"{message} {spec.eviction_hard[signal]} of evictionHard, so that its grace period has no effect",
+                )
+                self._pairs.append((warning, threshold.value, hard[signal]))
 
     def warnings(self, capacities: Mapping[str, int] | None = None) -> tuple[ThresholdWarning, ...]:
-        """Return the thresholds of the policy that are not above the hard thresholds of the kubelet.
-
-        At these, the kubelet kills pods before the policy evicts them.
+        """Return the thresholds of the policy that are not above those of the kubelet, or its own hard ones.
 
         Args:
             capacities: the capacity of each signal of a node, if it is known. Without it, a percentage and a quantity

@@ -11,7 +11,7 @@ from tools.generate import ROOT
 
 from trimtab.api.decode import decode_node_pressure_policy
 from trimtab.cli.main import cli
-from trimtab.pressure.assignment import kubelet_conflicts
+from trimtab.pressure.assignment import threshold_conflicts
 from trimtab.pressure.imports import read_pressure_policy
 
 EXAMPLES = ROOT / "examples" / "node-pressure"
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "tasks" / "convert-kubelet-eviction-settings.md"
 def test_thresholds_of_the_examples_are_above_those_of_the_kubelet(name: str) -> None:
     policy = decode_node_pressure_policy(yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8")))
 
-    assert kubelet_conflicts(policy) == ()
+    assert threshold_conflicts(policy) == ()
 
 
 def test_page_shows_the_converted_node_config() -> None:

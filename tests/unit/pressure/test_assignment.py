@@ -9,7 +9,7 @@ import pytest
 from tests.builders import node
 from trimtab.api.decode import decode_node_pressure_policy
 from trimtab.api.node_pressure_policy import NodePressurePolicy
-from trimtab.pressure.assignment import assign_nodes, kubelet_conflicts, policy_conflicts
+from trimtab.pressure.assignment import assign_nodes, policy_conflicts, threshold_conflicts
 
 GI = 1024**3
 
@@ -70,7 +70,7 @@ def test_thresholds_that_are_not_above_the_kubelets(
 ) -> None:
     made = policy("a", evictionHard={"memory.available": own}, kubeletEvictionHard=kubelet)
     capacities = None if capacity is None else {"n1": {"memory.available": capacity}}
-    found = kubelet_conflicts(made, capacities)
+    found = threshold_conflicts(made, capacities)
 
     assert [each.reason for each in found] == (["ThresholdNotAboveKubelet"] if conflicts else [])
 
@@ -79,7 +79,51 @@ def test_conflict_names_the_nodes_on_which_it_exists() -> None:
     made = policy("a", evictionHard={"memory.available": "5%"}, kubeletEvictionHard={"memory.available": "1Gi"})
     capacities = {name: {"memory.available": size * GI} for name, size in (("n3", 8), ("n1", 10), ("n2", 100))}
 
-    assert [each.nodes for each in kubelet_conflicts(made, capacities)] == [("n1", "n3")]
+    assert [each.nodes for each in threshold_conflicts(made, capacities)] == [("n1", "n3")]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "capacity", "conflicts"),
+    [
+        ("5%", "1Gi", None, False),  # they cannot be compared without a capacity
+        ("5%", "1Gi", 10, True),
+        ("10%", "1Gi", 10, True),  # equal
+        ("5%", "1Gi", 40, False),
+        ("1Gi", "5%", 10, False),
+        ("1Gi", "5%", 40, True),
+        ("5%", "0%", 10, False),  # no threshold
+    ],
+)
+def test_soft_thresholds_that_are_not_above_the_hard_ones_on_a_node(
+    soft: str, hard: str, capacity: int | None, conflicts: bool
+) -> None:
+    made = policy(
+        "a",
+        evictionHard={"memory.available": hard},
+        evictionSoft={"memory.available": soft},
+        evictionSoftGracePeriod={"memory.available": "1m"},
+    )
+    sizes = {} if capacity is None else {"n1": {"memory.available": capacity * GI}, "n2": {"nodefs.available": GI}}
+    found = [(each.reason, each.nodes) for each in threshold_conflicts(made, sizes)]
+
+    assert found == ([("SoftThresholdNotAboveHard", ("n1",))] if conflicts else [])
+
+
+def test_soft_threshold_may_be_in_conflict_with_the_hard_one_and_the_kubelets() -> None:
+    made = policy(
+        "a",
+        evictionHard={"memory.available": "2Gi"},
+        evictionSoft={"memory.available": "5%"},
+        evictionSoftGracePeriod={"memory.available": "1m"},
+        kubeletEvictionHard={"memory.available": "1Gi"},
+    )
+    sizes = {f"n{size}": {"memory.available": size * GI} for size in (10, 30, 50)}
+    found = [(each.reason, each.nodes) for each in threshold_conflicts(made, sizes)]
+
+    assert found == [
+        ("ThresholdNotAboveKubelet", ("n10",)),
+        ("SoftThresholdNotAboveHard", ("n10", "n30")),
+    ]
 
 
 def test_soft_thresholds_are_compared_too() -> None:
@@ -91,4 +135,4 @@ def test_soft_thresholds_are_compared_too() -> None:
         memoryStall={"percent": 10},
     )
 
-    assert [each.reason for each in kubelet_conflicts(made)] == ["ThresholdNotAboveKubelet"]
+    assert [each.reason for each in threshold_conflicts(made)] == ["ThresholdNotAboveKubelet"]

@@ -159,6 +159,17 @@ async def test_first_policy_by_name_handles_a_node_and_reads_it_alone() -> None:
         assert cluster.condition("Conflicting", "a") == ("False", reasons.NO_CONFLICT)
 
 
+async def test_soft_threshold_that_is_not_above_the_hard_one_on_a_node_is_reported() -> None:
+    """The units differ, so only the capacity of a node shows it: 5% are 512Mi."""
+    cluster = Cluster()
+    cluster.node()
+    async with operating(cluster) as process:
+        await process.put(**{**SOFT, **HARD, "evictionSoft": {"memory.available": "5%"}}, wait=20)
+        assert cluster.condition("Conflicting") == ("True", reasons.SOFT_THRESHOLD_NOT_ABOVE_HARD)
+        await process.put(**{**SOFT, **HARD, "evictionSoft": {"memory.available": "15%"}}, wait=20)
+        assert cluster.condition("Conflicting") == ("False", reasons.NO_CONFLICT)
+
+
 async def test_sigterm_leaves_the_marks_and_the_next_process_continues() -> None:
     cluster = cluster_under_pressure()
     async with operating(cluster) as process:

@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.golden import Golden
 from trimtab.api.node_pressure_policy import MemoryStall, NodePressurePolicySpec, ThresholdValue
 from trimtab.kube.rules.quantity import amount
-from trimtab.pressure.thresholds import MEMORY_STALL, KubeletComparison, kubelet_thresholds, thresholds_of
+from trimtab.pressure.thresholds import MEMORY_STALL, ThresholdComparison, kubelet_thresholds, thresholds_of
 
 
 def value(text: str) -> ThresholdValue:
@@ -234,7 +234,7 @@ def test_thresholds_that_are_not_above_those_of_the_kubelet_are_warned_about(
     hard: str, kubelet: str, capacity: str | None, warned: bool, golden: Golden
 ) -> None:
     policy = spec({"memory.available": hard}, kubelet_eviction_hard={"memory.available": kubelet})
-    found = KubeletComparison(policy).warnings(None if capacity is None else {"memory.available": amount(capacity)})
+    found = ThresholdComparison(policy).warnings(None if capacity is None else {"memory.available": amount(capacity)})
     assert [each.threshold.key for each in found] == ["hard/memory.available"] * warned
     for each in found:
         golden(each.message)
@@ -242,6 +242,6 @@ def test_thresholds_that_are_not_above_those_of_the_kubelet_are_warned_about(
 
 def test_signals_without_a_threshold_of_the_kubelet_are_not_warned_about(golden: Golden) -> None:
     policy = spec({"pid.available": "1%", "allocatableMemory.available": "50Mi"})
-    (found,) = KubeletComparison(policy).warnings()
+    (found,) = ThresholdComparison(policy).warnings()
     assert found.threshold.signal == "allocatableMemory.available"
     golden(found.message)

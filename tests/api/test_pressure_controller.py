@@ -20,6 +20,7 @@ from tests.conftest import MakeCluster
 from tests.fakes.daemon import Stopped
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.crds import CRDS
+from tests.fixtures.metrics_api import measure_nodes, measure_pods, serve_metrics_api
 from tests.fixtures.waiting import eventually_async, wait_for
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
@@ -629,6 +630,45 @@ def test_policy_that_is_deleted_while_no_process_runs_is_cleaned_up_by_the_next(
         process.start()
         wait_for(lambda: absent(client, path), "the policy to be deleted")
         assert marks_on(client, leftover) == 0
+    finally:
+        process.stop()
+
+
+@pytest.mark.live
+def test_metrics_api_supplies_the_memory_of_a_node_whose_kubelet_does_not_respond(
+    pressure_cluster: LocalCluster, leftover: str, shop: str, tmp_path: Path
+) -> None:
+    client = pressure_cluster.client
+    pods = PODS.path(namespace=shop)
+    for name in ("big", "small"):
+        container = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
+        spec = {"nodeName": leftover, "containers": [container], "terminationGracePeriodSeconds": 2}
+        client.request("POST", pods, {"metadata": {"name": name}, "spec": spec})
+
+    def running() -> set[str]:
+        found = client.request("GET", pods)["items"]
+        return {each["metadata"]["name"] for each in found if each["status"]["phase"] == "Running"}
+
+    def counts() -> dict[str, int]:
+        status = client.request("GET", NODE_PRESSURE_POLICIES.path(leftover)).get("status") or {}
+        found: dict[str, int] = status.get("counts") or {}
+        return found
+
+    wait_for(lambda: running() == {"big", "small"}, "the pods to run")
+    serve_metrics_api(client)
+    measure_pods(client, shop, {"big": {"cpu": "1", "memory": "20Gi"}, "small": {"cpu": "1", "memory": "11Gi"}})
+    measure_nodes(client, {leftover: {"cpu": "2", "memory": "32000Mi"}})  # of 32Gi
+    process = OperatorProcess(pressure_cluster, tmp_path, "--controllers=pressure", "--no-leader-elect")
+    process.start()
+    try:
+        wait_for(lambda: running() == {"small"}, "the larger pod to be evicted")
+        time.sleep(3 * 5)
+        assert running() == {"small"}, "metrics-server has not measured again"
+        measure_nodes(client, {leftover: {"cpu": "1", "memory": "11500Mi"}})
+        wait_for(lambda: marks_on(client, leftover) == 0, "the node to recover")
+        wait_for(lambda: counts().get("evicted") == 1, "the eviction to be counted")
+        assert (counts()["nodes"], counts()["read"], counts()["fromMetrics"]) == (1, 1, 1)
+        assert running() == {"small"}
     finally:
         process.stop()
 

@@ -253,6 +253,32 @@ def test_forecast_evicts_before_the_grace_period_ends(stage: PressureStage) -> N
     assert stage.kills() == []
 
 
+def test_memory_stall_evicts_while_enough_memory_is_available(stage: PressureStage) -> None:
+    memory = {"capacity": "1000Mi", "used": {"start": "100Mi"}}
+    (node,) = stage.node(memory={**memory, "pressure": {"start": "2"}})
+    stage.usage.pod("hog", memory="200Mi")
+    stage.usage.pod("calm", memory="100Mi")
+    stage.pod("hog", node)
+    stage.pod("calm", node)
+    stage.until_running("hog", "calm")
+    stage.write(memoryStall={"percent": 20, "window": "avg10", "gracePeriod": "6s"})
+    stage.operate()
+    stage.until_read()
+    assert stage.conditions(node) == set()
+
+    stage.usage.node(node, memory={**memory, "pressure": {"start": "40"}})
+    until_gone(stage, "hog")
+    stage.usage.node(node, memory={**memory, "pressure": {"start": "2"}})
+    met = first(stage, node, has_pressure)
+    until_relieved(stage, node)
+
+    (eviction,) = stage.evictions()
+    assert (eviction.pod, eviction.how) == ("hog", "evict")
+    assert 6 - 1.0 <= eviction.at - met.at <= 6 + INTERVAL + LATE
+    assert stage.running() == {"calm"}
+    assert stage.kills() == []
+
+
 FAULTS = {
     "Hang": reasons.STATS_UNREACHABLE,
     "Drip": reasons.STATS_UNREACHABLE,

@@ -5,6 +5,8 @@ The simulated kubelets kill a pod at each measurement (every second) below their
 
 from __future__ import annotations
 
+import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from msgspec import Struct
 from examples.demo.workloads import deployment
 from tests.fixtures.audit import SCHEDULER, broken_budgets, require_none
 from tests.fixtures.node_pressure import (
+    INTERVAL,
     LATE,
     SCENARIO,
     PressureCluster,
@@ -26,7 +29,7 @@ from tests.fixtures.node_pressure import (
     pressure_stage,
 )
 from tests.fixtures.tainting import at
-from trimtab.kube.resources import BUDGETS, DEPLOYMENTS, NODES
+from trimtab.kube.resources import BUDGETS, DEPLOYMENTS, NODES, PODS
 from trimtab_local.nodes import ZONES, node, ready
 
 LEAKING = 20
@@ -37,6 +40,9 @@ OWN_GRACE = 10
 TERMINATION = 3
 """Seconds for which a pod terminates."""
 KWOK = "trimtab:kwok"
+CAPACITY, SYSTEM, USED, LEAKED, KUBELET_HARD = 4096, 512, 300, 700, 100
+"""MiB: of a node, of its system, of a pod at first and at last, and below which a kubelet kills."""
+SOFT = "soft/memory.available"
 
 
 class Ended(Struct, frozen=True):
@@ -72,9 +78,14 @@ def create_nodes(stage: PressureStage, prefix: str, count: int) -> None:
     stage.until(registered, f"{count} nodes are ready and their kubelets listen", seconds=120)
 
 
-def leak(stage: PressureStage) -> None:
-    """Let pods on the leaking nodes use 6 MiB more per second, from now on."""
-    ramp = {"start": "300Mi", "perSecond": "6Mi", "max": "700Mi", "since": datetime.now(UTC).isoformat()}
+def leak(stage: PressureStage, *, per_second: int) -> None:
+    """Let pods on the leaking nodes use some MiB more per second, from now on."""
+    ramp = {
+        "start": f"{USED}Mi",
+        "perSecond": f"{per_second}Mi",
+        "max": f"{LEAKED}Mi",
+        "since": datetime.now(UTC).isoformat(),
+    }
     stage.usage.pods = [{"nodes": {"labels": {"pool": "leaking"}}, "memory": ramp}]
     stage.usage.write()
 
@@ -94,19 +105,15 @@ def ended(stage: PressureStage) -> dict[str, list[Ended]]:
     return found
 
 
-def test_leaking_pods_are_evicted_before_the_kubelets_kill(stage: PressureStage) -> None:
-    create_nodes(stage, "leaking", LEAKING)
-    memory = {"capacity": "4Gi", "used": {"start": "512Mi"}}
-    stage.usage.nodes = [{"memory": memory, "measureEvery": "1s", "evictionHard": {"memory.available": "100Mi"}}]
-    stage.usage.pods = [{"memory": {"start": "300Mi"}}]
-    stage.usage.write()
+def create_apps(stage: PressureStage, count: int, *, termination: int) -> None:
+    """Create Deployments with budgets, whose pods are spread over the nodes."""
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {"tier": "web"}},
     }
-    for number in range(APPS):
+    for number in range(count):
         name = f"app-{number}"
         manifest = deployment(
             name,
@@ -117,35 +124,50 @@ def test_leaking_pods_are_evicted_before_the_kubelets_kill(stage: PressureStage)
             pod={"terminationGracePeriodSeconds": OWN_GRACE, "topologySpreadConstraints": [spread]},
         )
         (container,) = manifest["spec"]["template"]["spec"]["containers"]
-        container["lifecycle"] = {"preStop": {"sleep": {"seconds": TERMINATION}}}
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": termination}}}
         stage.client.request("POST", DEPLOYMENTS.path(namespace=stage.namespace), manifest)
         budget = {
             "metadata": {"name": name},
             "spec": {"maxUnavailable": 2, "selector": {"matchLabels": {"app": name}}},
         }
         stage.client.request("POST", BUDGETS.path(namespace=stage.namespace), budget)
-    stage.until(lambda: len(stage.running()) == APPS * REPLICAS, "all pods run", seconds=120)
+
+
+def fill(stage: PressureStage, nodes: int, apps: int, *, termination: int) -> set[str]:
+    """Create nodes that leak later, and the apps on them.
+
+    Returns:
+        the nodes whose kubelets would kill if nothing were evicted.
+    """
+    create_nodes(stage, "leaking", nodes)
+    memory = {"capacity": f"{CAPACITY}Mi", "used": {"start": f"{SYSTEM}Mi"}}
+    hard = {"memory.available": f"{KUBELET_HARD}Mi"}
+    stage.usage.nodes = [{"memory": memory, "measureEvery": "1s", "evictionHard": hard}]
+    stage.usage.pods = [{"memory": {"start": f"{USED}Mi"}}]
+    stage.usage.write()
+    create_apps(stage, apps, termination=termination)
+    stage.until(lambda: len(stage.running()) == apps * REPLICAS, "all pods run", seconds=120)
     on_nodes = Counter(pod["spec"]["nodeName"] for pod in stage.pods().values())
-    assert len(on_nodes) == LEAKING
-    create_nodes(stage, "calm", NODES_TOTAL - LEAKING)
-    stage.soft("1Gi")
-    stage.operate()
-    stage.until_read(NODES_TOTAL)
+    assert len(on_nodes) == nodes
+    found = {name for name, count in on_nodes.items() if CAPACITY - SYSTEM - count * LEAKED < KUBELET_HARD}
+    assert len(found) > nodes / 2
+    return found
 
-    leak(stage)
-    crowded = {name for name, count in on_nodes.items() if count > 4}
 
+def until_relieved(stage: PressureStage, crowded: set[str], nodes: int) -> None:
     def each_node_has_lost_a_pod() -> bool:
         time.sleep(2)  # the audit log is long
         return crowded <= ended(stage).keys()
 
     def relieved() -> bool:
         time.sleep(1)
-        return not any(stage.taints(f"leaking-{number}") for number in range(1, LEAKING + 1))
+        return not any(stage.taints(f"leaking-{number}") for number in range(1, nodes + 1))
 
     stage.until(each_node_has_lost_a_pod, "each crowded node has lost a pod", seconds=120)
     stage.until(relieved, "no node is under pressure", seconds=240)
 
+
+def require_gentle_evictions(stage: PressureStage, *, pods: int, termination: int) -> None:
     found = ended(stage)
     evictions = stage.evictions()
     longest = max(each.removed - each.evicted for pods in found.values() for each in pods)
@@ -155,10 +177,63 @@ def test_leaking_pods_are_evicted_before_the_kubelets_kill(stage: PressureStage)
     assert {(each.how, each.grace) for each in evictions} <= {("evict", None), ("evict", OWN_GRACE)}
     assert all(name.startswith("leaking-") for name in found)
     require_none(broken_budgets(stage.audit, stage.namespace))
-    for pods in found.values():
-        assert all(TERMINATION - 0.5 <= each.removed - each.evicted <= OWN_GRACE + LATE for each in pods)
+    for of_node in found.values():
+        assert all(termination - 0.5 <= each.removed - each.evicted <= OWN_GRACE + LATE for each in of_node)
         # One at a time, and the next one only after a reading without the pod before it.
-        assert all(before.removed <= after.evicted for before, after in pairwise(pods))
-    assert len(stage.running()) == APPS * REPLICAS
-    assert len(evictions) >= LEAKING * 2
+        assert all(before.removed <= after.evicted for before, after in pairwise(of_node))
+    stage.until(lambda: len(stage.running()) == pods, "the pods run elsewhere")
     assert stage.condition("Ready")["status"] == "True"
+
+
+def test_leaking_pods_are_evicted_before_the_kubelets_kill(stage: PressureStage) -> None:
+    crowded = fill(stage, LEAKING, APPS, termination=TERMINATION)
+    create_nodes(stage, "calm", NODES_TOTAL - LEAKING)
+    stage.soft("1Gi")
+    stage.operate()
+    stage.until_read(NODES_TOTAL)
+
+    leak(stage, per_second=6)
+    until_relieved(stage, crowded, LEAKING)
+
+    require_gentle_evictions(stage, pods=APPS * REPLICAS, termination=TERMINATION)
+    assert len(stage.evictions()) >= LEAKING * 2
+
+
+def test_kill_9_in_grace_periods_and_terminations_changes_no_eviction(stage: PressureStage) -> None:
+    nodes, apps, grace, termination = 5, 3, 12.0, 6
+    crowded = fill(stage, nodes, apps, termination=termination)
+    create_nodes(stage, "calm", 2 * nodes)
+    stage.soft("1Gi", grace=grace)
+    operator = stage.operate()
+    stage.until_read(3 * nodes)
+
+    def first_met(name: str) -> str:
+        text: str = stage.state(name).get("firstMet", {}).get(SOFT, "")
+        return text
+
+    def terminating() -> set[str]:
+        listed = stage.client.request("GET", PODS.path(namespace=stage.namespace))["items"]
+        return {each["metadata"]["name"] for each in listed if each["metadata"].get("deletionTimestamp")}
+
+    leak(stage, per_second=3)
+    stage.until(lambda: any(first_met(name) for name in crowded), "a node is in its grace period")
+    operator.stop(signal.SIGKILL)
+    before = {name: met for name in crowded if (met := first_met(name))}
+    assert (len(before) > 0, stage.evictions()) == (True, [])
+    operator = stage.operate()
+    stage.until(terminating, "a pod is terminating")
+    operator.stop(signal.SIGKILL)
+    cut = terminating()
+    assert cut, "the operator was killed while they terminate"
+    stage.operate()
+    until_relieved(stage, crowded, nodes)
+
+    require_gentle_evictions(stage, pods=apps * REPLICAS, termination=termination)
+    evictions = Counter(each.pod for each in stage.evictions())
+    assert {evictions[name] for name in cut} == {1}
+    for name, met in before.items():
+        eviction = ended(stage)[name][0]
+        states = [json.loads(each.state) for each in stage.writes(name) if each.state and each.at < eviction.evicted]
+        assert {each["firstMet"][SOFT] for each in states if "firstMet" in each} == {met}
+        waited = eviction.evicted - datetime.fromisoformat(met).timestamp()
+        assert grace - 1.0 <= waited <= grace + INTERVAL + LATE

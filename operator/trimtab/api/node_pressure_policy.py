@@ -388,7 +388,7 @@ class NodePressurePolicySpec(Spec, frozen=True):
             "Period for which signals are forecast. Pods are evicted before the grace period of a soft threshold has "
             "elapsed if the signal is predicted to reach its hard threshold within this period. The hard threshold is "
             "the one in evictionHard or, if evictionHard does not contain the signal, the one in kubeletEvictionHard. "
-            "If unset, forecasts do not cause evictions, and only `trimtab plan` shows them.",
+            "If unset, forecasts do not cause evictions.",
             COOLDOWN_RULE,
         ),
     ] = None

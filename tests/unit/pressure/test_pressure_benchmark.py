@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import node_pressure
+from tests.fixtures.waiting import patiently
 
 
 async def test_all_nodes_are_read_and_planned_in_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_pressure, "INTERVAL", 1.0)
+    monkeypatch.setattr(node_pressure, "INTERVAL", patiently(2.0))
     with node_pressure.serving(120, 1) as (pid, first_port, ca):
         found = await node_pressure.run(120, 2, pid, first_port, ca)
-    assert [(each.read + each.unread, each.met) for each in found] == [(120, 1)] * 2
-    assert max(each.read for each in found) <= 119, "one of them hangs"
+    assert [(each.read, each.unread, each.met) for each in found] == [(119, 1, 1)] * 2  # one of them hangs

@@ -6,13 +6,13 @@
 
 A cycle processes the pods in the order of the queue:
 
-1. before a pod is placed, capacity is reserved for other pods that are nominated to a node after a preemption and have
-   the same or a higher priority;
+1. before a pod is placed, capacity is reserved for all other pods that are nominated to a node after a preemption and
+   have the same or a higher priority, whether they are in the batch or not;
 2. if the pod itself is nominated to a node and fits there, it is bound to that node;
 3. otherwise it is bound to the feasible node with the highest score; the capacity is reserved before the next pod is
    evaluated;
 4. a pod that fits on no node may preempt pods of lower priority; its capacity is reserved, and its victims are treated
-as terminating.
+   as terminating.
 
 Unschedulable pods with the same spec, labels and namespace are diagnosed only once while the snapshot does not change.
 """
@@ -30,11 +30,11 @@ from trimtab.api.scheduler_policy import DEFAULT_SCHEDULER
 from trimtab.cluster.own_writes import ReservedObject
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
-from trimtab.kube.objects import TYPES, Pod
+from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
-from trimtab.placement.volume_binding import has_claims
 from trimtab.scheduling.extender_verdicts import Verdict
 from trimtab.scheduling.preemption import NOT_HELPFUL, NoPreemption, Preemption, PreemptionPlanner
+from trimtab.scheduling.reservations import Reservations, place
 
 
 def scheduler_of(pod: Pod) -> str:
@@ -113,7 +113,11 @@ class CyclePlanner:
         self._placers = placers
         self._ledger: BudgetLedger | None = None
         self.tentative = False
-        self._preemption = {name: PreemptionPlanner(snapshot, placer) for name, placer in placers.items()}
+        self._reservations = Reservations(snapshot)
+        self._preemption = {
+            name: PreemptionPlanner(snapshot, placer, reservations=self._reservations)
+            for name, placer in placers.items()
+        }
         self._rejections: dict[tuple[int, str, int], tuple[tuple[int, int], _Rejection]] = {}
 
     def plan(self, batch: Sequence[Pod], nominated: Iterable[Pod] = (), victims: Iterable[Pod] = ()) -> list[Decision]:
@@ -136,7 +140,9 @@ class CyclePlanner:
     ) -> Iterator[Decision]:
         """Yield the decisions of :meth:`plan` one by one. A caller that runs out of time may stop after any of them."""
         of_batch = {pod.uid for pod in batch}
-        waiting = sorted((pod for pod in nominated if pod.uid not in of_batch), key=lambda pod: -pod.priority)
+        waiting = [pod for pod in nominated if pod.uid not in of_batch] + [pod for pod in batch if pod.nominated_node]
+        waiting.sort(key=lambda pod: -pod.priority)
+        self._reservations.clear()
         self._rejections.clear()
         self._ledger = None
         self.tentative = False
@@ -145,6 +151,7 @@ class CyclePlanner:
         for pod in batch:
             while waiting and waiting[0].priority >= pod.priority:
                 self._reserve_nominated(waiting.pop(0))
+            self._reservations.lift(pod)
             yield self._decide(pod)
 
     def keep_placements(self, mark: int, decisions: Iterable[Decision]) -> None:
@@ -175,7 +182,7 @@ class CyclePlanner:
         current = self._snapshot.pods.get(pod.key)
         if slot is not None and (current is None or not current.node):  # otherwise it is being bound
             self.tentative = True
-            self._placers[scheduler_of(pod)].reserve(pod, slot)
+            self._reservations.add(pod, self._placers[scheduler_of(pod)], slot)
 
     def _decide(self, pod: Pod) -> Decision:
         placer = self._placers[scheduler_of(pod)]
@@ -189,25 +196,8 @@ class CyclePlanner:
             slot = placer.choose(pod, feasible, added)
         if slot is not None:
             node, number = self._snapshot.nodes.node(slot).name, int(np.count_nonzero(feasible))
-            if pod.spec.volumes and has_claims(pod):
-                return Bind(pod, node, number, self._reserve_with_volumes(pod, slot, placer))
-            placer.reserve(pod, slot)
-            return Bind(pod, node, number)
+            return Bind(pod, node, number, place(self._snapshot, pod, placer, slot))
         return self._reject(pod, placer)
-
-    def _reserve_with_volumes(self, pod: Pod, slot: int, placer: Placer) -> tuple[ReservedObject, ...]:
-        """Place the pod, and return the volumes and claims that this has changed."""
-        mark = self._snapshot.mark()
-        try:
-            placer.reserve(pod, slot)
-            changes = self._snapshot.changes_since(mark)
-        finally:
-            self._snapshot.commit(mark)
-        return tuple(
-            ReservedObject(old, self._snapshot.objects.of(TYPES[kind])[key])
-            for kind, key, old in changes
-            if kind != "Pod" and old is not None
-        )
 
     def _reject(self, pod: Pod, placer: Placer) -> Reject:
         nodes = self._snapshot.nodes

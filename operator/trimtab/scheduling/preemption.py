@@ -32,6 +32,7 @@ from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.feasibility import fit_error_message
 from trimtab.placement.placer import Placer
 from trimtab.placement.slot_cache import SlotCache, Slots
+from trimtab.scheduling.reservations import Reservations
 
 NEVER: Final = "Never"
 
@@ -116,12 +117,21 @@ class PreemptionPlanner:
         snapshot: the cluster. Its changes are taken into account immediately.
         placer: evaluates whether pods fit.
         ledger: the remaining allowances of PodDisruptionBudgets. By default, it is created from the snapshot.
+        reservations: the pods that are placed on the nodes that they are nominated to. By default, there are none.
     """
 
-    def __init__(self, snapshot: Snapshot, placer: Placer, ledger: BudgetLedger | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        placer: Placer,
+        *,
+        ledger: BudgetLedger | None = None,
+        reservations: Reservations | None = None,
+    ) -> None:
         self._snapshot = snapshot
         self._placer = placer
         self._ledger = ledger or BudgetLedger(snapshot)
+        self._reservations = Reservations(snapshot) if reservations is None else reservations
         self._budgets = dict(snapshot.budgets)
         self._kept: dict[object, _Kept] = {}
         self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(snapshot.nodes, recompute_share=1)
@@ -156,7 +166,7 @@ class PreemptionPlanner:
         victims = tuple(self._snapshot.pods[each.key] for each in best.victims)  # a cached version may be outdated
         return Preemption(pod, name, slot, victims, best.violating)
 
-    def reserve(self, preemption: Preemption) -> Pod:
+    def reserve(self, preemption: Preemption) -> None:
         """Mark the victims as terminating and place the preemptor, so that later plans take both into account.
 
         Call this within a fork of the snapshot. As in the cluster, the victims still use capacity of the node until
@@ -165,7 +175,7 @@ class PreemptionPlanner:
         for victim in preemption.victims:
             self._ledger.take(victim)
             self._snapshot.put(msgspec.structs.replace(victim, deleted=0.0))
-        return self._placer.reserve(preemption.pod, preemption.slot)
+        self._reservations.add(preemption.pod, self._placer, preemption.slot)
 
     def waiting(self, pod: Pod) -> NoPreemption | None:
         """Return the result for a pod that may not preempt now, for example because its victims are terminating."""

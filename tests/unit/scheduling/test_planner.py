@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import budget, node, pod
+from tests.builders import budget, node, pod, pv, pvc, storage_class
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
@@ -197,3 +197,35 @@ def test_pods_of_one_class_that_wait_for_their_victims_share_the_reasons() -> No
     assert {each.rejected_by for each in decisions if isinstance(each, Reject)} == {frozenset({"NodeResourcesFit"})}
     assert len({each.message for each in decisions if isinstance(each, Reject)}) == 1
     assert not any(each.clears_nomination for each in decisions if isinstance(each, Reject))
+
+
+def preempted(decisions: list[Decision]) -> list[tuple[str, list[str]] | None]:
+    """The node and the victims of each pod that preempts others."""
+    found = [each.preemption if isinstance(each, Reject) else None for each in decisions]
+    return [each and (each.node, [victim.name for victim in each.victims]) for each in found]
+
+
+@pytest.mark.parametrize("order", [("small", "large"), ("large", "small")])
+def test_nominated_pods_of_one_batch_do_not_use_the_capacity_of_each_other(order: tuple[str, str]) -> None:
+    """The victim of the small pod still terminates on its node; the one of the large pod has ended."""
+    there = [running("k1", "n1", "2", 50), running("k2", "n2", "3", 50), running("ending", "n2", "1").deleted()]
+    things = [sized("n1"), sized("n2"), sized("n3"), *there, running("spared", "n3", "4", 1)]
+    pods = {"small": pending("small", "1", 50, nominated="n2"), "large": pending("large", "2", 50, nominated="n1")}
+    decisions = planned([pods[name] for name in order], *things)
+    assert dict(zip(order, nodes_of(decisions), strict=True)) == {"small": "", "large": "n1"}
+    assert preempted(decisions) == [None, None]
+
+
+def test_nominated_pod_of_lower_priority_in_the_batch_reserves_nothing_from_higher_ones() -> None:
+    batch = [pending("high", "3", 9), pending("low", "2", 5, nominated="a")]
+    assert nodes_of(planned(batch, sized("a"))) == ["a", ""]
+
+
+def test_reserved_volume_of_a_nominated_pod_is_released_for_its_own_decision() -> None:
+    things = [storage_class("local"), pvc("data").of_class("local"), pv("disk").of_class("local").on("a")]
+    waiting = pending("waiting", "1", 5, nominated="a").claim("data")
+    decisions = planned([pending("other", "1", 5), waiting], sized("a"), *things)
+    assert nodes_of(decisions) == ["a", "a"]
+    bind = decisions[1]
+    assert isinstance(bind, Bind)
+    assert [each.old.key for each in bind.reserved] == ["disk"]

@@ -30,6 +30,7 @@ class PreemptingWorld(SchedulerWorld):
         removed: the victims in the order of the granted requests.
         fail: probability that a request of a preemption fails.
         stale_after_nomination: seconds for which the caches are stale after each nomination.
+        shortest_grace: the shortest time, as a share of `grace`, after which a victim ends.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class PreemptingWorld(SchedulerWorld):
     ) -> None:
         self.grace, self.fail, self.preemption_latency = grace, fail, preemption_latency
         self.stale_after_nomination = 0.0
+        self.shortest_grace = 1.0
         self.removed: list[str] = []
         self.on: dict[str, str] = {}
         self._random = random.Random(1)
@@ -79,7 +81,8 @@ class PreemptingWorld(SchedulerWorld):
             return {"metadata": {"uid": found.uid}, "spec": {"nodeName": self._bound.get(key, "")}}
         self.removed.append(key)
         loop.call_later(self.lag, self._terminate, key)
-        loop.call_later(self.lag + self.grace, self._delete, key)
+        grace = self.grace * self._random.uniform(self.shortest_grace, 1.0)
+        loop.call_later(self.lag + grace, self._delete, key)
         return {}
 
     def _nominated(self, key: str, name: str) -> None:
@@ -101,9 +104,10 @@ class PreemptingWorld(SchedulerWorld):
             self.put(node(f"n{number}").merge(status={"allocatable": cpu}))
             self.put(*(pod(f"low-{number}-{each}").on(f"n{number}").cpu("1").labels(app="low") for each in range(pods)))
 
-    def preemptors(self, count: int, *, priority: int = 100, prefix: str = "high") -> None:
+    def preemptors(self, count: int, *, priority: int = 100, prefix: str = "high", sizes: int = 1) -> None:
+        """Pods that need 1 to `sizes` CPUs, in turn."""
         for number in range(count):
-            made = pod(f"{prefix}-{number}").cpu("1").priority(priority).labels(app=prefix)
+            made = pod(f"{prefix}-{number}").cpu(str(1 + number % sizes)).priority(priority).labels(app=prefix)
             self.put(made.merge(spec={"schedulerName": SCHEDULER}))
 
     def bound(self, prefix: str) -> dict[str, str]:
@@ -124,6 +128,22 @@ async def test_as_many_victims_as_preemptors(grace: float) -> None:
         world.preemptors(50)
         await asyncio.sleep(grace + 60.0)
         world.assert_replaced("high", 50)
+
+
+@pytest.mark.parametrize("fail", [0.0, 0.2])
+async def test_preemptors_of_different_sizes_do_not_take_the_places_of_each_other(fail: float) -> None:
+    async with PreemptingWorld(grace=20.0, fail=fail) as world:
+        world.shortest_grace = 0.1
+        world.full(20, 4)
+        for wave in range(6):
+            world.preemptors(6, prefix=f"wave{wave}", sizes=3)
+            await asyncio.sleep(4.0)
+        await asyncio.sleep(300.0)
+        assert len(world.reports.bound) == 36
+        won: Counter[str] = Counter()
+        for key, on in world.reports.bound.items():
+            won[on] += 1 + int(key.rsplit("-", 1)[1]) % 3
+        assert Counter(world.on[key] for key in world.removed) == won
 
 
 async def test_failed_requests_cause_no_further_victims() -> None:

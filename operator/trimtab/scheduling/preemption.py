@@ -8,7 +8,11 @@ Source: kube-scheduler v1.36 ``framework/preemption`` and ``plugins/defaultpreem
 reprieved victims and the ranking of nodes are those of kube-scheduler. The differences are:
 
 - Candidates are examined in the order of node names instead of from a random offset, so that plans are deterministic.
-- Terminating pods are not victims. A pod that fits once they have ended is nominated to their node and preempts no pod.
+- Terminating pods are not victims. A pod that fits once they have ended is nominated to their node and preempts no pod,
+  unless their grace periods exceed ``MAX_WAIT`` and victims on another node make room earlier.
+- A nominated pod waits only while it fits once the terminating pods on its node have ended. kube-scheduler waits for
+  all pods there that terminate because of a preemption (``podTerminatingByPreemption``). The condition that marks them
+  is no substitute: the Eviction API writes it with another reason, and the executor corrects that only afterwards.
 - The victims of a plan are treated as terminating and the preemptor's capacity is reserved. So a batch never selects a
   victim twice, and no other pod of the batch is bound to the reserved capacity.
 
@@ -40,6 +44,9 @@ MIN_CANDIDATES: Final = 100
 MIN_CANDIDATES_PERCENTAGE: Final = 10
 """Number of candidates to examine: this percentage of all nodes, but at least ``MIN_CANDIDATES`` (as in
 ``DefaultPreemptionArgs``)."""
+
+MAX_WAIT: Final = 600
+"""Longest grace period, in seconds, of terminating pods that a pod waits for rather than preempting other pods."""
 
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
@@ -88,17 +95,20 @@ class NoPreemption(Struct, frozen=True):
     keeps_nomination: bool = False
 
 
+_Rank = tuple[int, bool, int, int, int, float]
+
+
 class _Candidate(Struct, frozen=True):
     """The victims on one node, and the rank by which the node is compared with others."""
 
     victims: tuple[Pod, ...]
     violating: frozenset[str]
-    rank: tuple[int, int, int, int, float]
+    rank: _Rank
     budgets: tuple[tuple[str, int], ...]
     """Key and remaining allowance, at the time of the computation, of each PodDisruptionBudget of pods on the node."""
 
 
-_UNKNOWN: Final = _Candidate((), frozenset(), (0, 0, 0, 0, 0.0), ())
+_UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), ())
 """Placeholder for a node that was not examined."""
 
 
@@ -189,9 +199,9 @@ class PreemptionPlanner:
         if pod.spec.preemption_policy == NEVER:
             return POLICY_NEVER
         slot = self._snapshot.nodes.slot_of.get(pod.nominated_node)
-        if slot is not None and self._placer.eligible(pod)[slot]:
-            on_node = self._snapshot.pods_on(pod.nominated_node)
-            if any(each.deleted is not None and each.priority < pod.priority for each in on_node):
+        if slot is not None and self._placer.eligible(pod)[slot] and self._placer.refusal(pod) is None:
+            ending = [each for each in self._lower(pod, slot) if each.deleted is not None]
+            if ending and self._reprieve(pod, slot, ending, ()) is not None:
                 return TERMINATING
         return None
 
@@ -290,21 +300,23 @@ class PreemptionPlanner:
 
     def _examine(self, pod: Pod, slot: int) -> _Candidate | None:
         """Return the victims on one node: all pods of lower priority that cannot be kept (``SelectVictimsOnNode``)."""
-        node = self._snapshot.nodes.node(slot).name
-        lower = [each for each in self._snapshot.pods_on(node) if each.priority < pod.priority and not each.terminal]
-        lower.sort(key=_importance)
-        ending = [each for each in lower if each.deleted is not None]
+        lower = sorted(self._lower(pod, slot), key=_importance)
         violating, others, budgets = self._split([each for each in lower if each.deleted is None])
-        if self._placer.ignores_other_pods(pod):
-            victims = self._reprieve_by_amounts(pod, slot, ending, (*violating, *others))
-        else:
-            victims = self._reprieve_by_filters(pod, slot, ending, (*violating, *others))
-        if victims is None:
+        ending = [each for each in lower if each.deleted is not None and not _is_slow(each)]
+        slow = [each for each in lower if each.deleted is not None and _is_slow(each)]
+        removed = self._reprieve(pod, slot, ending, (*slow, *violating, *others))
+        if removed is None:
             return None
-        chosen = {id(each) for each in victims}
+        chosen = {id(each) for each in removed}
         keys = frozenset(each.key for each in violating if id(each) in chosen)
-        ordered = tuple(sorted(victims, key=_importance))
-        return _Candidate(ordered, keys, _rank(ordered, len(keys)), budgets)
+        waits = any(id(each) in chosen for each in slow)
+        victims = tuple(sorted((each for each in removed if each.deleted is None), key=_importance))
+        return _Candidate(victims, keys, _rank(victims, len(keys), waits), budgets)
+
+    def _lower(self, pod: Pod, slot: int) -> list[Pod]:
+        """Return the pods of lower priority on a node, including terminating ones."""
+        on_node = self._snapshot.pods_on(self._snapshot.nodes.node(slot).name)
+        return [each for each in on_node if each.priority < pod.priority and not each.terminal]
 
     def _split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod], tuple[tuple[str, int], ...]]:
         """Return the pods whose removal violates a budget, the other pods, and the budgets with their allowances.
@@ -326,20 +338,26 @@ class PreemptionPlanner:
             (violating if violates else others).append(pod)
         return violating, others, tuple(read.items())
 
-    def _reprieve_by_amounts(
-        self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
-    ) -> list[Pod] | None:
-        """Return the victims for a pod that only needs resources, by comparing requests without changing the snapshot.
+    def _reprieve(self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]) -> list[Pod] | None:
+        """Return the pods on a node that cannot be kept.
 
         Args:
             pod: the preemptor.
             slot: slot of the node.
-            ending: the terminating pods of lower priority on the node.
+            ending: terminating pods of lower priority on the node, which use nothing any more.
             removable: the other pods of lower priority. The method tries to keep them in this order.
 
         Returns:
-            The victims; ``None`` if the pod does not fit even if all pods of lower priority are removed.
+            The pods of ``removable`` to remove; ``None`` if the pod does not fit even without all of them.
         """
+        if self._placer.ignores_other_pods(pod):
+            return self._reprieve_by_amounts(pod, slot, ending, removable)
+        return self._reprieve_by_filters(pod, slot, ending, removable)
+
+    def _reprieve_by_amounts(
+        self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
+    ) -> list[Pod] | None:
+        """Reprieve pods for a pod that only needs resources, by comparing requests without changing the snapshot."""
         nodes = self._snapshot.nodes
         wanted = self._snapshot.amounts(pod.spec).wanted
         columns = [column for column, _ in wanted]
@@ -363,7 +381,7 @@ class PreemptionPlanner:
     def _reprieve_by_filters(
         self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
     ) -> list[Pod] | None:
-        """Return the victims for a pod whose placement depends on other pods, by evaluating the filters in a fork."""
+        """Reprieve pods for a pod whose placement depends on other pods, by evaluating the filters in a fork."""
         with self._snapshot.fork():
             for each in (*ending, *removable):
                 self._snapshot.remove(each)
@@ -389,16 +407,21 @@ def _importance(pod: Pod) -> tuple[int, float]:
     return -pod.priority, float("inf") if pod.started is None else pod.started
 
 
-def _rank(victims: Sequence[Pod], violations: int) -> tuple[int, int, int, int, float]:
+def _is_slow(pod: Pod) -> bool:
+    return (pod.spec.termination_grace_period or 0) > MAX_WAIT
+
+
+def _rank(victims: Sequence[Pod], violations: int, waits: bool) -> _Rank:
     """Return the rank of a candidate; the node with the lowest rank is selected (``pickOneNodeForPreemption``).
 
-    The criteria, in this order: fewest budget violations, lowest priority of the most important victim, lowest sum
-    of priorities, fewest victims, and the latest start of the longest-running victim with the highest priority.
+    The criteria, in this order: fewest budget violations, no terminating pods whose grace period exceeds ``MAX_WAIT``
+    (unlike kube-scheduler), lowest priority of the most important victim, lowest sum of priorities, fewest victims, and
+    the latest start of the longest-running victim with the highest priority.
     """
     if not victims:
-        return violations, -_PRIORITY_OFFSET, 0, 0, 0.0
+        return violations, waits, -_PRIORITY_OFFSET, 0, 0, 0.0
     highest = victims[0].priority
     starts = [each.started for each in victims if each.priority == highest]
     earliest = min((start for start in starts if start is not None), default=float("inf"))
     total = sum(each.priority + _PRIORITY_OFFSET for each in victims)
-    return violations, highest, total, len(victims), -earliest
+    return violations, waits, highest, total, len(victims), -earliest

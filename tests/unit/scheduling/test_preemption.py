@@ -152,6 +152,32 @@ class TestEligibility:
         assert refused(candidate, sized("n"), placed("a", "n", "4").deleted()) == TERMINATING
         assert planned(candidate, sized("n"), placed("a", "n", "4")) == ("n", ["a"])
 
+    def test_terminating_pods_that_make_too_little_room_are_not_waited_for(self) -> None:
+        """For example, a pod that a user deleted, after a pod of higher priority has taken the place."""
+        candidate = high("2").merge(status={"nominatedNodeName": "n"})
+        deleted = placed("deleted", "n", "1").deleted()
+        things = [sized("n"), sized("m"), placed("higher", "n", "3", 500), deleted, placed("low", "m", "4")]
+        assert planned(candidate, *things) == ("m", ["low"])
+        things = [sized("n"), placed("higher", "n", "2", 500), deleted, placed("low", "n", "1")]
+        assert planned(candidate, *things) == ("n", ["low"])
+
+    def test_terminating_pods_are_waited_for_if_filters_pass_once_they_have_ended(self) -> None:
+        candidate = high().labels(app="web").anti_affinity().merge(status={"nominatedNodeName": "n"})
+        rival, other = (placed(name, "n").labels(app=app) for name, app in (("rival", "web"), ("other", "db")))
+        assert refused(candidate, sized("n"), rival.deleted(), other) == TERMINATING
+        rival, other = (placed(name, "n").labels(app=app) for name, app in (("rival", "web"), ("other", "db")))
+        assert planned(candidate, sized("n"), rival, other.deleted()) == ("n", ["rival"])
+
+    def test_node_whose_pods_terminate_for_long_is_the_last_choice(self) -> None:
+        day = placed("day", "a", "4").deleted().grace_period(86400)
+        nodes = [sized("a"), sized("b")]
+        assert planned(high("4"), *nodes, day, placed("low", "b", "4", 50)) == ("b", ["low"])
+        assert planned(high("4"), *nodes, day) == ("a", [])
+        part = [placed("day", "a", "2").deleted().grace_period(86400), placed("low", "a", "2")]
+        assert planned(high("2"), sized("a"), *part) == ("a", ["low"])
+        waiting = high("4").merge(status={"nominatedNodeName": "a"})
+        assert refused(waiting, *nodes, day, placed("low", "b", "4", 50)) == TERMINATING
+
     def test_pods_that_terminate_already_are_no_victims(self) -> None:
         assert planned(high("4"), sized("n"), placed("a", "n", "4").deleted()) == ("n", [])
         pods = [placed("ending", "n", "2").deleted(), placed("b", "n", "2")]

@@ -143,13 +143,17 @@ def _placement(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
 def _preemption(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
     """Return which pods the scheduler would preempt for a pod that fits on no node, if it scheduled the pod now."""
     from trimtab.scheduling.preemption import Preemption, PreemptionPlanner
+    from trimtab.scheduling.reservations import Reservations
 
     profile = _policy_profile(cluster, pod)
     if profile is not None and not profile.preempts:
         message = f"spec.disablePreemption of SchedulerPolicy {_policy_name(cluster, pod)} is true"
         return {"node": None, "victims": [], "message": message}
     with cluster.snapshot.fork():
-        found = PreemptionPlanner(cluster.snapshot, placer).plan(pod)
+        reservations = Reservations(cluster.snapshot)
+        for nominated in _nominated_before(cluster, pod):
+            reservations.add(nominated, placer, cluster.snapshot.nodes.slot_of[nominated.nominated_node])
+        found = PreemptionPlanner(cluster.snapshot, placer, reservations=reservations).plan(pod)
     if not isinstance(found, Preemption):
         return {"node": None, "victims": [], "message": found.message}
     victims = [
@@ -158,6 +162,26 @@ def _preemption(cluster: ClusterInput, pod: Pod, placer: Placer) -> Document:
     ]
     message = "" if victims else "pods that are already terminating make enough room"
     return {"node": found.node, "victims": victims, "message": message}
+
+
+def _nominated_before(cluster: ClusterInput, pod: Pod) -> list[Pod]:
+    """Return the nominated pods whose capacity the pod's scheduler reserves before it plans the pod."""
+    from trimtab.scheduling.planner import scheduler_of
+
+    # All SchedulerPolicies share one queue. Another scheduler knows only its own pods.
+    queue = {each.spec.scheduler_name for each in cluster.policies.schedulers}
+    own = scheduler_of(pod)
+    names = queue if own in queue else {own}
+    return [
+        each
+        for _, each in cluster.snapshot.unbound()
+        if each.nominated_node in cluster.snapshot.nodes.slot_of
+        and each.priority >= pod.priority
+        and each.uid != pod.uid
+        and scheduler_of(each) in names
+        and each.deleted is None
+        and not each.terminal
+    ]
 
 
 def _policy_name(cluster: ClusterInput, pod: Pod) -> str | None:

@@ -30,7 +30,7 @@ from trimtab.scheduling.consultations import Consultations
 from trimtab.scheduling.dependencies import SchedulerDependencies
 from trimtab.scheduling.extenders import ExtenderChain
 from trimtab.scheduling.pending_pods import PendingPods
-from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, Reject, scheduler_of
+from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, Reject, batch_order, scheduler_of
 from trimtab.scheduling.preemption import Preemption
 from trimtab.scheduling.queue import QueuedPod, SchedulingQueue
 from trimtab.scheduling.queueing_hints import ClusterEvent
@@ -171,9 +171,7 @@ class Scheduler(Loop):
             batch = self._queue.pop(self._room(), self._clock.monotonic())
             if not batch:
                 return self._pause()
-            # Among pods of equal priority, nominated pods are first, so that no other pod takes the capacity freed for
-            # them.
-            batch.sort(key=lambda queued: (-queued.pod.priority, not queued.pod.nominated_node))
+            batch.sort(key=lambda queued: batch_order(queued.pod))
             began = perf_counter()
             # 3. Place them in a thread, and keep the placements in the snapshot.
             try:

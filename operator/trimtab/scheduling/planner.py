@@ -42,6 +42,15 @@ def scheduler_of(pod: Pod) -> str:
     return pod.spec.scheduler_name or DEFAULT_SCHEDULER
 
 
+def batch_order(pod: Pod) -> tuple[int, bool]:
+    """Return the sort key of pods in a batch: highest priority first, and nominated pods before others.
+
+    A nominated pod whose node is taken therefore chooses another node before other pods of its priority do. Pods with
+    equal keys keep the order of the queue.
+    """
+    return -pod.priority, not pod.nominated_node
+
+
 class Bind(Struct, frozen=True, gc=False):
     """The decision to bind a pod to a node.
 

@@ -20,7 +20,7 @@ from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.scheduling import planner
 from trimtab.scheduling.extender_verdicts import must_be_asked
-from trimtab.scheduling.planner import CyclePlanner, Decision, scheduler_of
+from trimtab.scheduling.planner import CyclePlanner, Decision, batch_order, scheduler_of
 from trimtab.scheduling.profiles import profile_of
 
 STRATEGY: Final = "Scheduling"
@@ -65,7 +65,7 @@ def plan_scheduling(snapshot: Snapshot, policies: Sequence[SchedulerPolicy]) -> 
         for _, pod in snapshot.unbound()
         if not pod.terminal and pod.deleted is None and scheduler_of(pod) in placers
     ]
-    pending.sort(key=lambda pod: (-pod.priority, pod.created or 0.0, pod.key))
+    pending.sort(key=lambda pod: (batch_order(pod), pod.created or 0.0, pod.key))
     decisions = CyclePlanner(snapshot, placers).plan(pending)
     actions: list[Scheduling] = []
     kept: list[Kept] = []

@@ -209,6 +209,20 @@ def test_victims_of_the_preemption_are_named() -> None:
     assert preemption["message"]
 
 
+@pytest.mark.parametrize(
+    ("priority", "scheduler", "expected"),
+    [(10, "default-scheduler", "n2"), (9, "default-scheduler", "n1"), (10, "other", "n1")],
+)
+def test_preemption_does_not_use_the_capacity_of_nominated_pods(priority: int, scheduler: str, expected: str) -> None:
+    nodes = [node(name).allocatable(cpu="2") for name in ("n1", "n2")]
+    ending = pod("ending", "shop").cpu("2").on("n1").deleted()
+    low = pod("low", "shop").cpu("2").on("n2").ready()
+    nominated = waiting("nominated", cpu="2").priority(priority)
+    nominated.merge(spec={"schedulerName": scheduler}, status={"nominatedNodeName": "n1"})
+    preemption = explained(*nodes, ending, low, nominated, waiting(cpu="2").priority(10))["preemption"]
+    assert preemption["node"] == expected
+
+
 def test_gates_and_nominated_node_are_shown() -> None:
     gated = pod("web-1", "shop").merge(
         spec={"schedulingGates": [{"name": "example.com/quota"}]}, status={"nominatedNodeName": "n1"}

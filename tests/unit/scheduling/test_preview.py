@@ -90,6 +90,22 @@ def test_victims_are_preempted_and_the_preemptor_is_nominated(golden: Golden) ->
     assert (kept.name, kept.reason, kept.node) == ("urgent", reasons.NOMINATED, "n1")
 
 
+def test_nominated_pod_is_planned_before_older_pods_of_its_priority() -> None:
+    nominated = of("packing", "nominated", "4", 9).created("2026-01-01T00:00:09Z")
+    nominated.merge(status={"nominatedNodeName": "n1"})
+    older = of("packing", "older", "4", 9).created("2026-01-01T00:00:01Z")
+    plan = planned(sized("n1"), nominated, older)
+    [bind] = plan.actions
+    assert isinstance(bind, Bind)
+    assert (bind.pod, bind.node) == ("nominated", "n1")
+    assert [each.name for each in plan.kept] == ["older"]
+
+    plan = planned(sized("n1"), sized("n2"), of("other", "busy", "1", 20).on("n1"), nominated, older)
+    [bind] = plan.actions
+    assert isinstance(bind, Bind)
+    assert (bind.pod, bind.node) == ("nominated", "n2"), "the nominated pod is also first if its node is taken"
+
+
 @pytest.mark.parametrize(
     ("state", "scheduler"),
     [

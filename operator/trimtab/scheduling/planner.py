@@ -195,7 +195,7 @@ class CyclePlanner:
 
     def _decide(self, pod: Pod) -> Decision:
         placer = self._placers[scheduler_of(pod)]
-        feasible, added = placer.feasible(pod), None
+        feasible, added = self._reservations.feasible(pod, placer), None
         verdict = self.verdicts.get(pod.uid)
         if verdict is not None:
             feasible = feasible & verdict.passing(self._snapshot.nodes)
@@ -243,11 +243,7 @@ class CyclePlanner:
         return self._preemption[scheduler_of(pod)].waiting(pod)
 
     def _diagnose(self, pod: Pod, placer: Placer) -> _Rejection:
-        diagnosis = placer.diagnose(pod)
-        if diagnosis.refusal is not None:
-            rejected_by = frozenset((diagnosis.refused_by,))
-        else:
-            rejected_by = frozenset(each.name for each, _ in placer.failing_filters(pod))
+        diagnosis, rejected_by = self._reservations.diagnose(pod, placer)
         preemption: Preemption | NoPreemption = NoPreemption(pod, "", keeps_nomination=True)
         if placer.preempts:
             self._read_budgets()

@@ -393,7 +393,7 @@ class PreemptionPlanner:
                 if self._placer.first_failing_filter(pod, slot) is not None:
                     self._snapshot.remove(each)
                     victims.append(each)
-            return victims
+            return victims if self._reservations.fits_without(pod, self._placer, slot) else None
 
     def _message(self, resolvable: BoolArray) -> str:
         nodes = self._snapshot.nodes

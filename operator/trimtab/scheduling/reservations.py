@@ -4,17 +4,25 @@
     with snapshot.fork():
         reservations.add(nominated, placer, slot)     # other pods cannot use its capacity from now on
         reservations.lift(nominated)                  # before a decision on the pod itself
+    feasible = reservations.feasible(pod, placer)
 
-Source: kube-scheduler v1.36 ``addGENominatedPods``.
+A nominated pod may still be bound to another node. So a pod must also fit without the nominated pods, for example if it
+has affinity to one of them. Source: kube-scheduler v1.36 ``RunFilterPluginsWithNominatedPods``, which adds only the
+nominated pods of the node that it filters. Here, the nominated pods of all nodes are added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from msgspec import Struct
 
 from trimtab.cluster.own_writes import ReservedObject
+from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import TYPES, Pod
+from trimtab.placement.feasibility import Diagnosis
 from trimtab.placement.placer import Placer
 from trimtab.placement.volume_binding import has_claims
 
@@ -54,6 +62,56 @@ class Reservations:
         for each in found.volumes:
             if self._snapshot.objects.of(type(each.new)).get(each.new.key) is each.new:
                 self._snapshot.put(each.old)
+
+    def feasible(self, pod: Pod, placer: Placer) -> BoolArray:
+        """Return the slots that are feasible with and without the reservations: bool, shape (capacity,), fresh."""
+        found = placer.feasible(pod)
+        if self._concern(pod, placer) and found.any():
+            with self._suspended():
+                found &= placer.feasible(pod)
+        return found
+
+    def fits_without(self, pod: Pod, placer: Placer, slot: int) -> bool:
+        """Return whether a pod that fits on a node with the reservations also fits there without them."""
+        if not self._concern(pod, placer):
+            return True
+        with self._suspended():
+            return placer.first_failing_filter(pod, slot) is None
+
+    def diagnose(self, pod: Pod, placer: Placer) -> tuple[Diagnosis, frozenset[str]]:
+        """Return why nodes are not feasible, and the names of the filters that some node fails."""
+        found, rejected_by = _diagnose(pod, placer)
+        if found.refusal is not None or not self._concern(pod, placer):
+            return found, rejected_by
+        left: BoolArray = self._snapshot.nodes.used.copy()
+        for _, slots in found.failures:
+            left[slots] = False
+        if not left.any():
+            return found, rejected_by
+        with self._suspended():
+            second, further = _diagnose(pod, placer)
+        if second.refusal is not None:
+            return second, further
+        failures = (*found.failures, *((texts, slots[left[slots]]) for texts, slots in second.failures))
+        return Diagnosis(found.nodes, None, failures), rejected_by | further
+
+    def _concern(self, pod: Pod, placer: Placer) -> bool:
+        """Return whether the reservations may make a node feasible for a pod."""
+        return bool(self._by_uid) and not placer.ignores_other_pods(pod)
+
+    @contextmanager
+    def _suspended(self) -> Iterator[None]:
+        with self._snapshot.fork():
+            for each in self._by_uid.values():
+                self._snapshot.put(each.pod)
+            yield
+
+
+def _diagnose(pod: Pod, placer: Placer) -> tuple[Diagnosis, frozenset[str]]:
+    found = placer.diagnose(pod)
+    if found.refusal is not None:
+        return found, frozenset((found.refused_by,))
+    return found, frozenset(each.name for each, _ in placer.failing_filters(pod))
 
 
 def place(snapshot: Snapshot, pod: Pod, placer: Placer, slot: int) -> tuple[ReservedObject, ...]:

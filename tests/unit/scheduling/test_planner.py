@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import budget, node, pod, pv, pvc, storage_class
+from tests.builders import ZONE, budget, node, pod, pv, pvc, selector, storage_class
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
@@ -229,3 +229,29 @@ def test_reserved_volume_of_a_nominated_pod_is_released_for_its_own_decision() -
     bind = decisions[1]
     assert isinstance(bind, Bind)
     assert [each.old.key for each in bind.reserved] == ["disk"]
+
+
+def test_pod_must_also_fit_without_the_nominated_pod_that_it_has_affinity_to() -> None:
+    ending = running("ending", "a", "2").deleted()
+    database = pending("database", "1", 9, nominated="a").labels(app="database")
+    web = pending("web", "1", 5).labels(app="web").affinity(labelSelector=selector(app="database"))
+    [decision] = planned([web], sized("a"), ending, nominated=(database,))
+    assert isinstance(decision, Reject)
+    assert decision.rejected_by == {"InterPodAffinity"}
+    assert decision.preemption is None
+    assert decision.message.startswith("0/1 nodes are available: 1 node(s) didn't match pod affinity rules.")
+    low = running("low", "a", "3", 1)
+    assert preempted(planned([web], sized("a"), low, nominated=(database,))) == [None], "it would be in vain"
+    assert nodes_of(planned([web], sized("a"), ending, running("there", "a", "1").labels(app="database"))) == ["a"]
+    assert nodes_of(planned([database, web], sized("a"))) == ["a", "a"], "a pod that was just bound counts"
+
+
+def test_pod_must_also_fit_without_the_nominated_pods_that_balance_its_spread() -> None:
+    zones = [sized(f"n{zone}", "2").labels({ZONE: zone}) for zone in "ab"]
+    there = [running("one", "na", "1", 9).labels(app="web"), running("ending", "nb", "2").deleted()]
+    nominated = pending("two", "2", 9, nominated="nb").labels(app="web")
+    web = pending("web", "1", 5).labels(app="web").spread()
+    [decision] = planned([web], *zones, *there, nominated=(nominated,))
+    assert isinstance(decision, Reject)
+    assert decision.rejected_by == {"NodeResourcesFit", "PodTopologySpread"}
+    assert decision.preemption is None

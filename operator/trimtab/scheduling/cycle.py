@@ -280,8 +280,7 @@ class Scheduler(Loop):
         self._reporter.rejected(reject, seconds=seconds)
         preemption = reject.preemption
         if reject.clears_nomination:
-            self._pods.withdraw_nomination(reject.pod.uid)
-            self._preemptor.clear_nomination(reject.pod)
+            self._clear_nomination(reject.pod)
         if preemption is None:
             self._queue.reject(queued, reject.rejected_by, self._clock.monotonic())
             return
@@ -291,6 +290,16 @@ class Scheduler(Loop):
         decided = partial(self._preempt, queued, reject, displaced)
         if not self._extenders.approve(preemption, decided):
             decided(preemption)
+
+    def _clear_nomination(self, pod: Pod) -> None:
+        """Clear the nomination of a pod that has one, in the queue or in the API server.
+
+        After a failed preemption, only the API server still has the nomination.
+        """
+        stored = self._dependencies.lister.pod(pod.key)
+        if pod.nominated_node or (stored is not None and stored.uid == pod.uid and stored.nominated_node):
+            self._pods.withdraw_nomination(pod.uid)
+            self._preemptor.clear_nomination(pod)
 
     def _preempt(
         self, queued: QueuedPod, reject: Reject, displaced: Sequence[Pod], preemption: Preemption | None

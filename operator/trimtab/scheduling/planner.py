@@ -77,7 +77,7 @@ class Reject(Struct, frozen=True, gc=False):
             them.
         preemption: the node and the victims whose removal makes room; ``None`` if preemption does not help or is not
             allowed.
-        clears_nomination: whether the pod is nominated to a node on which preemption can no longer make room.
+        clears_nomination: whether a nomination of the pod must be cleared, because preemption makes room on no node.
     """
 
     pod: Pod
@@ -229,8 +229,7 @@ class CyclePlanner:
             message = _joined(rejection.message, found.message)
             if pod.nominated_node and found.keeps_nomination:
                 self._reserve_nominated(pod)  # for the pods after it
-            clears = bool(pod.nominated_node) and not found.keeps_nomination
-            return Reject(pod, message, rejection.rejected_by, clears_nomination=clears)
+            return Reject(pod, message, rejection.rejected_by, clears_nomination=not found.keeps_nomination)
         preemption = msgspec.structs.replace(found, pod=pod)
         self.tentative = True
         self._preemption[scheduler_of(pod)].reserve(preemption)

@@ -364,6 +364,24 @@ async def test_failed_preemption_is_retried() -> None:
         assert len(world.preemptions.started) == 2
 
 
+async def test_stored_nomination_of_a_failed_preemption_is_cleared_if_no_preemption_helps_any_more() -> None:
+    async with SchedulerWorld() as world:
+        world.put(sized("n1", cpu="1"), pod("victim").on("n1").cpu("1"), pending("high", priority=9))
+        await asyncio.sleep(0.5)
+        high = world.pod("shop/high")
+        world.put(replace(high, nominated_node="n1"))
+        world.delete("shop/victim")
+        world.put(pod("higher").on("n1").cpu("1").priority(20))
+        world.preemptions.started[0][2](False)
+        await asyncio.sleep(5)
+        assert world.preemptions.cleared == ["shop/high"]
+        world.put(replace(high, nominated_node=""))
+        world.put(sized("n2", cpu="500m"))
+        await asyncio.sleep(20)
+        assert world.preemptions.cleared == ["shop/high"]
+        assert len(world.preemptions.started) == 1
+
+
 async def test_binding_that_has_not_been_sent_can_be_cancelled() -> None:
     async with SchedulerWorld(latency=1.0) as world:
         world.put(sized("n1", cpu="400", pods="400"), *(pending(f"p{number:03}") for number in range(64)))

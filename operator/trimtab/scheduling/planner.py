@@ -121,6 +121,7 @@ class CyclePlanner:
         self._snapshot = snapshot
         self._placers = placers
         self._ledger: BudgetLedger | None = None
+        self._in_progress: list[Pod] = []
         self.tentative = False
         self._reservations = Reservations(snapshot)
         self._preemption = {
@@ -154,6 +155,7 @@ class CyclePlanner:
         self._reservations.clear()
         self._rejections.clear()
         self._ledger = None
+        self._in_progress.clear()
         self.tentative = False
         for victim in victims:
             self._mark_terminating(victim)
@@ -184,6 +186,7 @@ class CyclePlanner:
         current = self._snapshot.pods.get(victim.key)
         if current is not None and current.uid == victim.uid and current.deleted is None:
             self.tentative = True
+            self._in_progress.append(current)
             self._snapshot.put(msgspec.structs.replace(current, deleted=0.0))
 
     def _reserve_nominated(self, pod: Pod) -> None:
@@ -259,6 +262,8 @@ class CyclePlanner:
         """Read the PodDisruptionBudgets once per plan, and only if a pod may have to preempt others."""
         if self._ledger is None:
             self._ledger = BudgetLedger(self._snapshot)
+            for victim in self._in_progress:
+                self._ledger.take(victim)
             for each in self._preemption.values():
                 each.use_budgets(self._ledger)
 

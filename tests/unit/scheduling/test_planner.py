@@ -255,3 +255,15 @@ def test_pod_must_also_fit_without_the_nominated_pods_that_balance_its_spread() 
     assert isinstance(decision, Reject)
     assert decision.rejected_by == {"NodeResourcesFit", "PodTopologySpread"}
     assert decision.preemption is None
+
+
+def test_budgets_count_the_victims_of_preemptions_in_progress() -> None:
+    guard = budget("guard").selecting(tier="guarded").allowing(1)
+    low = [running(f"low-{number}", f"n{number}", "4").labels(tier="guarded") for number in range(2)]
+    things = [sized("n0"), sized("n1"), sized("n2"), *low, running("free", "n2", "4", 5), guard]
+    first = pending("first", "4", 9, nominated="n0")
+    decisions = planned([pending("second", "4", 9)], *things, nominated=(first,), victims=(low[0],))
+    assert preempted(decisions) == [("n2", ["free"])]
+    counted = guard.merge(status={"disruptedPods": {"low-0": "2026-01-01T00:00:00Z"}})
+    decisions = planned([pending("second", "4", 9)], *things, counted, nominated=(first,), victims=(low[0],))
+    assert preempted(decisions) == [("n1", ["low-1"])], "the status of the budget already counts the first victim"

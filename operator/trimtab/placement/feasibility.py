@@ -374,6 +374,13 @@ class FeasibilityChecker:
                 return rule
         return None
 
+    def first_reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
+        """Return the reasons of :meth:`first_failing_filter`; empty if the node is feasible."""
+        rule = self.first_failing_filter(pod, slot)
+        if rule is None:
+            return ()
+        return next(texts for texts, slots in rule.failures(pod, np.array([slot], dtype=np.int64)) if len(slots))
+
     def _failures(self, pod: Pod) -> Iterator[Failure]:
         """Yield the slots of infeasible nodes, grouped by the reasons of the first filter that they fail."""
         left: BoolArray = self.snapshot.nodes.used.copy()

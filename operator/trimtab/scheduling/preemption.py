@@ -22,7 +22,8 @@ identical pods, each further pod therefore needs only a comparison of at most a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -34,6 +35,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.feasibility import fit_error_message
+from trimtab.placement.filters.nodes import shortage_text
 from trimtab.placement.placer import Placer
 from trimtab.placement.slot_cache import SlotCache, Slots
 from trimtab.scheduling.reservations import Reservations
@@ -108,16 +110,22 @@ class _Candidate(Struct, frozen=True):
     """Key and remaining allowance, at the time of the computation, of each PodDisruptionBudget of pods on the node."""
 
 
+class _NoRoom(Struct, frozen=True):
+    """The reasons of the filter that a node fails even if all pods of lower priority are removed."""
+
+    reasons: tuple[str, ...]
+
+
 _UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), ())
 """Placeholder for a node that was not examined."""
 
 
 class _Kept(Struct):
-    """The cached candidates for pods with equal requests and priority, by slot; ``None`` if a node is no candidate."""
+    """The cached candidates for pods with equal requests and priority, by slot."""
 
     epoch: int
     seen: int
-    by_slot: dict[int, _Candidate | None]
+    by_slot: dict[int, _Candidate | _NoRoom]
 
 
 class PreemptionPlanner:
@@ -169,8 +177,8 @@ class PreemptionPlanner:
         resolvable = self._resolvable(pod)
         possible = self._possible(pod, resolvable)
         found = self._best(pod, possible)
-        if found is None:
-            return NoPreemption(pod, self._message(resolvable))
+        if isinstance(found, Counter):
+            return NoPreemption(pod, self._message(pod, resolvable, found))
         slot, best = found
         name = self._snapshot.nodes.node(slot).name
         victims = tuple(self._snapshot.pods[each.key] for each in best.victims)  # a cached version may be outdated
@@ -201,7 +209,7 @@ class PreemptionPlanner:
         slot = self._snapshot.nodes.slot_of.get(pod.nominated_node)
         if slot is not None and self._placer.eligible(pod)[slot] and self._placer.refusal(pod) is None:
             ending = [each for each in self._lower(pod, slot) if each.deleted is not None]
-            if ending and self._reprieve(pod, slot, ending, ()) is not None:
+            if ending and not isinstance(self._reprieve(pod, slot, ending, ()), _NoRoom):
                 return TERMINATING
         return None
 
@@ -221,13 +229,29 @@ class PreemptionPlanner:
         The result has dtype int64 and is in the order of node names.
         """
         nodes = self._snapshot.nodes
-        requested = self._below.of((pod.priority, nodes.axis.width), self._requested_below)
-        mask: BoolArray = resolvable & (requested[:, PODS] > 0)
-        for column, amount in self._snapshot.amounts(pod.spec).wanted:
-            mask &= nodes.allocatable[:, column] - nodes.requested[:, column] + requested[:, column] >= amount
+        mask = resolvable & self._has_lower(pod)
+        for _, short in self._short(pod):
+            mask &= ~short
         order = nodes.order()
         found: IntArray = order[mask[order]]
         return found
+
+    def _has_lower(self, pod: Pod) -> BoolArray:
+        """Return the slots of nodes with pods of lower priority: bool, shape (capacity,)."""
+        found: BoolArray = (
+            self._below.of((pod.priority, self._snapshot.nodes.axis.width), self._requested_below)[:, PODS] > 0
+        )
+        return found
+
+    def _short(self, pod: Pod) -> Iterator[tuple[int, BoolArray]]:
+        """Yield each resource column that the pod uses, and the slots with too little without pods of lower priority.
+
+        The arrays are bool, shape (capacity,).
+        """
+        nodes = self._snapshot.nodes
+        below = self._below.of((pod.priority, nodes.axis.width), self._requested_below)
+        for column, amount in self._snapshot.amounts(pod.spec).wanted:
+            yield column, nodes.allocatable[:, column] - nodes.requested[:, column] + below[:, column] < amount
 
     def _requested_below(self, key: tuple[int, int], slots: Slots) -> IntArray:
         """Return the sum of the requests of pods below a priority: int64, shape (slots, width).
@@ -253,8 +277,10 @@ class PreemptionPlanner:
                 row += number * self._snapshot.row(spec)
         return found
 
-    def _best(self, pod: Pod, possible: IntArray) -> tuple[int, _Candidate] | None:
-        """Return the slot of the best candidate and the candidate; ``None`` if there is none. Ties are broken by name.
+    def _best(self, pod: Pod, possible: IntArray) -> tuple[int, _Candidate] | Counter[str]:
+        """Return the slot of the best candidate and the candidate, or the number of nodes by reason if there is none.
+
+        Ties are broken by name.
 
         As in kube-scheduler, not all nodes are examined. The search continues at least until it finds a node on which
         no removal violates a PodDisruptionBudget.
@@ -262,12 +288,14 @@ class PreemptionPlanner:
         enough = max(len(self._snapshot.nodes) * MIN_CANDIDATES_PERCENTAGE // 100, MIN_CANDIDATES)
         kept = self._kept_for(pod)
         best: tuple[int, _Candidate] | None = None
+        reasons: Counter[str] = Counter()
         number = 0
         for slot in possible.tolist():
             candidate = kept.get(slot, _UNKNOWN)
-            if candidate is _UNKNOWN or (candidate is not None and candidate.budgets and self._changed(candidate)):
+            if isinstance(candidate, _Candidate) and (candidate is _UNKNOWN or self._changed(candidate)):
                 candidate = kept[slot] = self._examine(pod, slot)
-            if candidate is None:
+            if isinstance(candidate, _NoRoom):
+                reasons.update(dict.fromkeys(candidate.reasons, 1))
                 continue
             number += 1
             if best is None or candidate.rank < best[1].rank:
@@ -275,9 +303,9 @@ class PreemptionPlanner:
             # Violations are the first criterion, so if any candidate has none, the best has none.
             if number >= enough and not best[1].violating:
                 break
-        return best
+        return reasons if best is None else best
 
-    def _kept_for(self, pod: Pod) -> dict[int, _Candidate | None]:
+    def _kept_for(self, pod: Pod) -> dict[int, _Candidate | _NoRoom]:
         """Return the cached candidates for pods with the same requests and priority, except those of changed slots."""
         nodes = self._snapshot.nodes
         alone = self._placer.ignores_other_pods(pod)
@@ -298,15 +326,15 @@ class PreemptionPlanner:
 
     # --- victims --------------------------------------------------------------------------------------------------
 
-    def _examine(self, pod: Pod, slot: int) -> _Candidate | None:
+    def _examine(self, pod: Pod, slot: int) -> _Candidate | _NoRoom:
         """Return the victims on one node: all pods of lower priority that cannot be kept (``SelectVictimsOnNode``)."""
         lower = sorted(self._lower(pod, slot), key=_importance)
         violating, others, budgets = self._split([each for each in lower if each.deleted is None])
         ending = [each for each in lower if each.deleted is not None and not _is_slow(each)]
         slow = [each for each in lower if each.deleted is not None and _is_slow(each)]
         removed = self._reprieve(pod, slot, ending, (*slow, *violating, *others))
-        if removed is None:
-            return None
+        if isinstance(removed, _NoRoom):
+            return removed
         chosen = {id(each) for each in removed}
         keys = frozenset(each.key for each in violating if id(each) in chosen)
         waits = any(id(each) in chosen for each in slow)
@@ -338,17 +366,14 @@ class PreemptionPlanner:
             (violating if violates else others).append(pod)
         return violating, others, tuple(read.items())
 
-    def _reprieve(self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]) -> list[Pod] | None:
-        """Return the pods on a node that cannot be kept.
+    def _reprieve(self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]) -> list[Pod] | _NoRoom:
+        """Return the pods on a node that cannot be kept, if the pod fits without all pods of lower priority.
 
         Args:
             pod: the preemptor.
             slot: slot of the node.
             ending: terminating pods of lower priority on the node, which use nothing any more.
             removable: the other pods of lower priority. The method tries to keep them in this order.
-
-        Returns:
-            The pods of ``removable`` to remove; ``None`` if the pod does not fit even without all of them.
         """
         if self._placer.ignores_other_pods(pod):
             return self._reprieve_by_amounts(pod, slot, ending, removable)
@@ -356,7 +381,7 @@ class PreemptionPlanner:
 
     def _reprieve_by_amounts(
         self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
-    ) -> list[Pod] | None:
+    ) -> list[Pod] | _NoRoom:
         """Reprieve pods for a pod that only needs resources, by comparing requests without changing the snapshot."""
         nodes = self._snapshot.nodes
         wanted = self._snapshot.amounts(pod.spec).wanted
@@ -367,8 +392,9 @@ class PreemptionPlanner:
             row = rows[id(each)] = self._snapshot.row(each.spec)[columns].tolist()
             free = [have + amount for have, amount in zip(free, row, strict=True)]
         spare = [have - amount for have, (_, amount) in zip(free, wanted, strict=True)]
-        if min(spare) < 0:
-            return None
+        short = [column for column, amount in zip(columns, spare, strict=True) if amount < 0]
+        if short:
+            return _NoRoom(tuple(shortage_text(self._snapshot, column) for column in short))
         victims = []
         for each in removable:
             after = [have - amount for have, amount in zip(spare, rows[id(each)], strict=True)]
@@ -380,26 +406,41 @@ class PreemptionPlanner:
 
     def _reprieve_by_filters(
         self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
-    ) -> list[Pod] | None:
+    ) -> list[Pod] | _NoRoom:
         """Reprieve pods for a pod whose placement depends on other pods, by evaluating the filters in a fork."""
         with self._snapshot.fork():
             for each in (*ending, *removable):
                 self._snapshot.remove(each)
-            if self._placer.first_failing_filter(pod, slot) is not None:
-                return None
+            if reasons := self._placer.first_reasons(pod, slot):
+                return _NoRoom(reasons)
             victims = []
             for each in removable:
                 self._snapshot.put(each)
                 if self._placer.first_failing_filter(pod, slot) is not None:
                     self._snapshot.remove(each)
                     victims.append(each)
-            return victims if self._reservations.fits_without(pod, self._placer, slot) else None
+            reasons = self._reservations.reasons_without(pod, self._placer, slot)
+            return _NoRoom(reasons) if reasons else victims
 
-    def _message(self, resolvable: BoolArray) -> str:
+    def _message(self, pod: Pod, resolvable: BoolArray, reasons: Counter[str]) -> str:
+        """Return the message for a pod without candidates.
+
+        Args:
+            pod: the pod.
+            resolvable: the slots on which the pod might fit if pods were removed.
+            reasons: number of nodes by reason, of those that have enough resources without pods of lower priority.
+        """
         nodes = self._snapshot.nodes
-        number = len(nodes)
-        unhelpful = int(np.count_nonzero(nodes.used & ~resolvable))
-        return fit_error_message(number, {NOT_HELPFUL: unhelpful, NO_VICTIMS: number - unhelpful})
+        lower = resolvable & self._has_lower(pod)
+        counts = reasons + Counter(
+            {
+                NOT_HELPFUL: int(np.count_nonzero(nodes.used & ~resolvable)),
+                NO_VICTIMS: int(np.count_nonzero(resolvable & ~lower)),
+            }
+        )
+        for column, short in self._short(pod):
+            counts[shortage_text(self._snapshot, column)] += int(np.count_nonzero(lower & short))
+        return fit_error_message(len(nodes), counts)
 
 
 def _importance(pod: Pod) -> tuple[int, float]:

@@ -71,12 +71,12 @@ class Reservations:
                 found &= placer.feasible(pod)
         return found
 
-    def fits_without(self, pod: Pod, placer: Placer, slot: int) -> bool:
-        """Return whether a pod that fits on a node with the reservations also fits there without them."""
+    def reasons_without(self, pod: Pod, placer: Placer, slot: int) -> tuple[str, ...]:
+        """Return why a pod that fits on a node with the reservations does not fit without them; empty if it fits."""
         if not self._concern(pod, placer):
-            return True
+            return ()
         with self._suspended():
-            return placer.first_failing_filter(pod, slot) is None
+            return placer.first_reasons(pod, slot)
 
     def diagnose(self, pod: Pod, placer: Placer) -> tuple[Diagnosis, frozenset[str]]:
         """Return why nodes are not feasible, and the names of the filters that some node fails."""

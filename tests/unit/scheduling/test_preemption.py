@@ -141,6 +141,17 @@ class TestNode:
         message = refused(high("8"), sized("a"), placed("a", "a", "4"))
         assert message == f"0/1 nodes are available: 1 {NOT_HELPFUL}."
 
+    def test_nodes_that_stay_too_small_without_pods_of_lower_priority_show_the_reasons_of_the_filter(self) -> None:
+        higher, low = placed("higher", "a", "3", 500), placed("low", "a", "1")
+        things = [sized("a"), higher, low, sized("b"), placed("equal", "b", "4", 100), sized("c", "1")]
+        message = refused(high("2"), *things)
+        assert message == f"0/3 nodes are available: 1 Insufficient cpu, 1 {NO_VICTIMS}, 1 {NOT_HELPFUL}."
+        rival = placed("rival", "a", "2", 500).labels(app="web")
+        candidate = high("2").labels(app="web").anti_affinity()
+        assert refused(candidate, sized("a"), rival, placed("low", "a", "2")) == (
+            "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
+        )
+
 
 class TestEligibility:
     def test_preemption_policy_never(self) -> None:

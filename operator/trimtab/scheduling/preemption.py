@@ -7,7 +7,8 @@
 Source: kube-scheduler v1.36 ``framework/preemption`` and ``plugins/defaultpreemption``. The candidate nodes, the
 reprieved victims and the ranking of nodes are those of kube-scheduler. The differences are:
 
-- Candidates are examined in the order of node names instead of from a random offset, so that plans are deterministic.
+- Candidates are examined in the order of node names from an offset that is derived from the preemptor's UID instead of
+  a random one, so that plans are deterministic.
 - Terminating pods are not victims. A pod that fits once they have ended is nominated to their node and preempts no pod,
   unless their grace periods exceed ``MAX_WAIT`` and victims on another node make room earlier.
 - A nominated pod waits only while it fits once the terminating pods on its node have ended. kube-scheduler waits for
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -44,8 +46,8 @@ NEVER: Final = "Never"
 
 MIN_CANDIDATES: Final = 100
 MIN_CANDIDATES_PERCENTAGE: Final = 10
-"""Number of candidates to examine: this percentage of all nodes, but at least ``MIN_CANDIDATES`` (as in
-``DefaultPreemptionArgs``)."""
+"""Number of candidates to examine: this percentage of the nodes on which preemption may help, but at least
+``MIN_CANDIDATES`` (as in ``DefaultPreemptionArgs``)."""
 
 MAX_WAIT: Final = 600
 """Longest grace period, in seconds, of terminating pods that a pod waits for rather than preempting other pods."""
@@ -108,6 +110,10 @@ class _Candidate(Struct, frozen=True):
     rank: _Rank
     budgets: tuple[tuple[str, int], ...]
     """Key and remaining allowance, at the time of the computation, of each PodDisruptionBudget of pods on the node."""
+
+
+_NO_VICTIMS: Final[_Rank] = (0, False, -_PRIORITY_OFFSET, 0, 0, 0.0)
+"""The best rank: terminating pods make enough room, and none of them has a long grace period."""
 
 
 class _NoRoom(Struct, frozen=True):
@@ -176,7 +182,7 @@ class PreemptionPlanner:
             return waiting
         resolvable = self._resolvable(pod)
         possible = self._possible(pod, resolvable)
-        found = self._best(pod, possible)
+        found = self._best(pod, possible, int(np.count_nonzero(resolvable)))
         if isinstance(found, Counter):
             return NoPreemption(pod, self._message(pod, resolvable, found))
         slot, best = found
@@ -277,20 +283,28 @@ class PreemptionPlanner:
                 row += number * self._snapshot.row(spec)
         return found
 
-    def _best(self, pod: Pod, possible: IntArray) -> tuple[int, _Candidate] | Counter[str]:
+    def _best(self, pod: Pod, possible: IntArray, potential: int) -> tuple[int, _Candidate] | Counter[str]:
         """Return the slot of the best candidate and the candidate, or the number of nodes by reason if there is none.
 
-        Ties are broken by name.
-
         As in kube-scheduler, not all nodes are examined. The search continues at least until it finds a node on which
-        no removal violates a PodDisruptionBudget.
+        no removal violates a PodDisruptionBudget. Each pod starts at another node, so that the victims of many
+        preemptors are not all on the first nodes. In a tie, the candidate that was examined first is the best one.
+
+        Args:
+            pod: the preemptor.
+            possible: the slots to examine, in the order of node names.
+            potential: number of nodes on which the pod might fit if pods were removed (``potentialNodes``).
         """
-        enough = max(len(self._snapshot.nodes) * MIN_CANDIDATES_PERCENTAGE // 100, MIN_CANDIDATES)
+        ordered = np.roll(possible, -(crc32(pod.uid.encode()) % max(len(possible), 1)))
+        # The victims of other preemptors may leave room for this pod too, and then it needs no victims.
+        shared = self._reservations.mask()[ordered]
+        ordered = np.concatenate((ordered[shared], ordered[~shared]))
+        enough = max(potential * MIN_CANDIDATES_PERCENTAGE // 100, MIN_CANDIDATES) + int(np.count_nonzero(shared))
         kept = self._kept_for(pod)
         best: tuple[int, _Candidate] | None = None
         reasons: Counter[str] = Counter()
         number = 0
-        for slot in possible.tolist():
+        for slot in ordered.tolist():
             candidate = kept.get(slot, _UNKNOWN)
             if isinstance(candidate, _Candidate) and (candidate is _UNKNOWN or self._changed(candidate)):
                 candidate = kept[slot] = self._examine(pod, slot)
@@ -301,7 +315,7 @@ class PreemptionPlanner:
             if best is None or candidate.rank < best[1].rank:
                 best = slot, candidate
             # Violations are the first criterion, so if any candidate has none, the best has none.
-            if number >= enough and not best[1].violating:
+            if (number >= enough and not best[1].violating) or best[1].rank == _NO_VICTIMS:
                 break
         return reasons if best is None else best
 
@@ -460,7 +474,7 @@ def _rank(victims: Sequence[Pod], violations: int, waits: bool) -> _Rank:
     the latest start of the longest-running victim with the highest priority.
     """
     if not victims:
-        return violations, waits, -_PRIORITY_OFFSET, 0, 0, 0.0
+        return violations, waits, *_NO_VICTIMS[2:]
     highest = victims[0].priority
     starts = [each.started for each in victims if each.priority == highest]
     earliest = min((start for start in starts if start is not None), default=float("inf"))

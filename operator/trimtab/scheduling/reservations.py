@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 from msgspec import Struct
 
 from trimtab.cluster.own_writes import ReservedObject
@@ -28,9 +29,10 @@ from trimtab.placement.volume_binding import has_claims
 
 
 class _Reservation(Struct, frozen=True):
-    """A pod as it is pending, and the volumes and claims that are reserved for it."""
+    """A pod as it is pending, the slot of its node, and the volumes and claims that are reserved for it."""
 
     pod: Pod
+    slot: int
     volumes: tuple[ReservedObject, ...]
 
 
@@ -51,7 +53,13 @@ class Reservations:
 
     def add(self, pod: Pod, placer: Placer, slot: int) -> None:
         """Reserve the capacity that a pending pod needs on a node."""
-        self._by_uid[pod.uid] = _Reservation(pod, place(self._snapshot, pod, placer, slot))
+        self._by_uid[pod.uid] = _Reservation(pod, slot, place(self._snapshot, pod, placer, slot))
+
+    def mask(self) -> BoolArray:
+        """Return the slots of nodes with reservations: bool, shape (capacity,)."""
+        found: BoolArray = np.zeros(self._snapshot.nodes.capacity, dtype=np.bool_)
+        found[[each.slot for each in self._by_uid.values()]] = True
+        return found
 
     def lift(self, pod: Pod) -> None:
         """Release the capacity that is reserved for a pod. No-op if there is none."""

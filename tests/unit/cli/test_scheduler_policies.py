@@ -36,7 +36,7 @@ def of(scheduler: str, name: str, cpu: str, priority: int = 0) -> Any:
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     (tmp_path / "policy.yaml").write_text(POLICY)
-    there = [of("packing", "there", "2").on("busy"), of("packing", "alone", "1").on("empty")]
+    there = [of("packing", "there", "2").on("busy"), of("packing", "alone", "1", 1).on("empty")]
     pending = [of("packing", "first", "1", 5), of("packing", "last", "4", 9), of("other", "foreign", "1")]
     manifest = cluster(sized("busy"), sized("empty"), *there, *pending)
     (tmp_path / "cluster.json").write_text(json.dumps(manifest))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import budget, node, pod
 from trimtab.cluster.snapshot import Snapshot
@@ -127,9 +128,14 @@ class TestNode:
         pods = [placed("a", "a", "4", started=1), placed("b", "b", "4", started=2)]
         assert planned(high("4"), sized("a"), sized("b"), *pods)[0] == "b"
 
-    def test_first_by_name(self) -> None:
+    def test_tie_is_broken_by_the_uid_of_the_preemptor(self) -> None:
         pods = [placed("a", "a", "4"), placed("b", "b", "4")]
-        assert planned(high("4"), sized("b"), sized("a"), *pods)[0] == "a"
+        for number in range(8):
+            candidate = high("4").uid(f"uid-{number}")
+            assert planned(candidate, sized("b"), sized("a"), *pods) == planned(
+                candidate, sized("a"), sized("b"), *pods
+            )
+        assert {planned(high("4").uid(f"uid-{n}"), sized("a"), sized("b"), *pods)[0] for n in range(8)} == {"a", "b"}
 
     def test_nodes_that_fail_for_other_reasons_are_no_candidates(self) -> None:
         pods = [placed("a", "a", "4"), placed("b", "b", "4", 50)]
@@ -151,6 +157,62 @@ class TestNode:
         assert refused(candidate, sized("a"), rival, placed("low", "a", "2")) == (
             "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
         )
+
+
+class TestSearch:
+    """Not all nodes are examined: at least 100, and 10 % of the nodes on which preemption may help."""
+
+    @staticmethod
+    def full(number: int, *, tainted: int = 0) -> tuple[Snapshot, list[Pod]]:
+        """Return a snapshot of full nodes, and their pods in the order in which the nodes are examined."""
+        nodes = [sized(f"n{each:04}").build() for each in range(number)]
+        nodes += [sized(f"n{each:04}").taint("x").build() for each in range(number, number + tainted)]
+        pods = [placed(f"low-{each:04}", f"n{each:04}", "4", 50).build() for each in range(number)]
+        snapshot = Snapshot([*nodes, *pods])
+        found = PreemptionPlanner(snapshot, Placer(snapshot)).plan(high("4").build())
+        assert isinstance(found, Preemption)
+        start = pods.index(found.victims[0])  # all nodes have the same rank
+        return snapshot, [*pods[start:], *pods[:start]]
+
+    @pytest.mark.parametrize(("number", "tainted", "examined"), [(60, 0, 60), (300, 0, 100), (1300, 700, 130)])
+    def test_search_ends_after_enough_candidates(self, number: int, tainted: int, examined: int) -> None:
+        snapshot, pods = self.full(number, tainted=tainted)
+        cheap = placed("cheap", "n", "4", 1).build().spec
+        for place, victim in ((examined - 1, examined - 1), (examined, 0)):
+            with snapshot.fork():
+                if place < number:
+                    snapshot.put(replace(pods[place], spec=cheap))
+                found = PreemptionPlanner(snapshot, Placer(snapshot)).plan(high("4").build())
+            assert isinstance(found, Preemption)
+            assert found.victims[0].key == pods[victim].key
+
+    def test_search_goes_on_until_a_candidate_violates_no_budget(self) -> None:
+        snapshot, pods = self.full(300)
+        snapshot.put(budget().selecting(app="guarded").allowing(0).build())
+        labels = placed("guarded", "n").build().labels
+        for each in pods[:150]:
+            snapshot.put(replace(each, labels=labels))
+        found = PreemptionPlanner(snapshot, Placer(snapshot)).plan(high("4").build())
+        assert isinstance(found, Preemption)
+        assert (found.victims, found.violations) == ((pods[150],), 0)
+
+    def test_room_that_victims_of_the_batch_leave_is_used_before_others_are_removed(self) -> None:
+        snapshot, _ = self.full(300)
+        made = PreemptionPlanner(snapshot, Placer(snapshot))
+        victims = 0
+        with snapshot.fork():
+            for number in range(40):
+                found = made.plan(high("1").uid(f"uid-{number}").merge(metadata={"name": f"high-{number}"}).build())
+                assert isinstance(found, Preemption)
+                victims += len(found.victims)
+                made.reserve(found)
+        assert victims == 10, "each victim leaves room for four preemptors"
+
+    def test_preemptors_start_at_different_nodes(self) -> None:
+        nodes = [sized(f"n{each}") for each in range(100)]
+        made = planner(*nodes, *(placed(f"low-{each}", f"n{each}", "1") for each in range(100)))
+        found = [made.plan(high("4").uid(f"uid-{each}").build()) for each in range(100)]
+        assert len({each.node for each in found if isinstance(each, Preemption)}) > 50
 
 
 class TestEligibility:

@@ -134,7 +134,7 @@ async def test_as_many_victims_as_preemptors(grace: float) -> None:
 async def test_preemptors_of_different_sizes_do_not_take_the_places_of_each_other(fail: float) -> None:
     async with PreemptingWorld(grace=20.0, fail=fail) as world:
         world.shortest_grace = 0.1
-        world.full(20, 4)
+        world.full(30, 4)
         for wave in range(6):
             world.preemptors(6, prefix=f"wave{wave}", sizes=3)
             await asyncio.sleep(4.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fixtures.audit import OPERATOR
 from tests.fixtures.joint import (
     CHURN_TAINT,
@@ -12,6 +14,7 @@ from tests.fixtures.joint import (
     TaintInterval,
     missed_deadlines,
     unfounded_deletions,
+    wrong_victims,
 )
 from tests.fixtures.tainting import UNREACHABLE
 
@@ -68,3 +71,18 @@ def test_deadline_that_is_cancelled_or_passes_in_a_downtime_is_not_missed() -> N
 
     assert missed_deadlines(lives(life()), [short], [], now=300.0) == []
     assert missed_deadlines(lives(life()), [OUTAGE], [(DUE - 1.0, DUE + 1.0)], now=300.0) == []
+
+
+@pytest.mark.parametrize(
+    ("victim", "preemptor", "wrong"),
+    [
+        ("shop/web-1", "shop/urgent-1", False),
+        ("shop/web-1", "", False),
+        ("shop/urgent-2", "shop/urgent-1", True),
+        ("shop/urgent-2", "", True),
+        ("shop/web-1", "shop/web-2", True),
+    ],
+)
+def test_priority_of_a_victim_is_below_the_one_of_its_preemptor(victim: str, preemptor: str, wrong: bool) -> None:
+    assert bool(wrong_victims({victim: preemptor}, ["shop/urgent-"])) == wrong
+    assert wrong_victims({victim: preemptor}, []) == []

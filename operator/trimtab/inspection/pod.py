@@ -177,7 +177,7 @@ def _nominated_before(cluster: ClusterInput, pod: Pod) -> list[Pod]:
         for _, each in cluster.snapshot.unbound()
         if each.nominated_node in cluster.snapshot.nodes.slot_of
         and each.priority >= pod.priority
-        and each.uid != pod.uid
+        and each.key != pod.key
         and scheduler_of(each) in names
         and each.deleted is None
         and not each.terminal

@@ -45,25 +45,25 @@ class Reservations:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._by_uid: dict[str, _Reservation] = {}
+        self._by_key: dict[str, _Reservation] = {}
 
     def clear(self) -> None:
         """Forget all reservations. The caller undoes them by ending its fork of the snapshot."""
-        self._by_uid.clear()
+        self._by_key.clear()
 
     def add(self, pod: Pod, placer: Placer, slot: int) -> None:
         """Reserve the capacity that a pending pod needs on a node."""
-        self._by_uid[pod.uid] = _Reservation(pod, slot, place(self._snapshot, pod, placer, slot))
+        self._by_key[pod.key] = _Reservation(pod, slot, place(self._snapshot, pod, placer, slot))
 
     def mask(self) -> BoolArray:
         """Return the slots of nodes with reservations: bool, shape (capacity,)."""
         found: BoolArray = np.zeros(self._snapshot.nodes.capacity, dtype=np.bool_)
-        found[[each.slot for each in self._by_uid.values()]] = True
+        found[[each.slot for each in self._by_key.values()]] = True
         return found
 
     def lift(self, pod: Pod) -> None:
         """Release the capacity that is reserved for a pod. No-op if there is none."""
-        found = self._by_uid.pop(pod.uid, None)
+        found = self._by_key.pop(pod.key, None)
         if found is None:
             return
         self._snapshot.put(found.pod)
@@ -105,12 +105,12 @@ class Reservations:
 
     def _concern(self, pod: Pod, placer: Placer) -> bool:
         """Return whether the reservations may make a node feasible for a pod."""
-        return bool(self._by_uid) and not placer.ignores_other_pods(pod)
+        return bool(self._by_key) and not placer.ignores_other_pods(pod)
 
     @contextmanager
     def _suspended(self) -> Iterator[None]:
         with self._snapshot.fork():
-            for each in self._by_uid.values():
+            for each in self._by_key.values():
                 self._snapshot.put(each.pod)
             yield
 

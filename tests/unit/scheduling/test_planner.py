@@ -267,3 +267,11 @@ def test_budgets_count_the_victims_of_preemptions_in_progress() -> None:
     counted = guard.merge(status={"disruptedPods": {"low-0": "2026-01-01T00:00:00Z"}})
     decisions = planned([pending("second", "4", 9)], *things, counted, nominated=(first,), victims=(low[0],))
     assert preempted(decisions) == [("n1", ["low-1"])], "the status of the budget already counts the first victim"
+
+
+def test_pods_without_uids_do_not_share_a_reservation() -> None:
+    """As in a cluster file without UIDs."""
+    batch = [pending(name, "4", 9).uid("") for name in ("one", "two")]
+    low = [running(f"low-{on}", on, "4") for on in "ab"]
+    decisions = planned(batch, sized("a"), sized("b"), *low)
+    assert sorted(found for found in preempted(decisions) if found) == [("a", ["low-a"]), ("b", ["low-b"])]

@@ -95,6 +95,8 @@ extendedResourceToleration: {{}}
 dedicatedNodes:
   pools:
   - {{name: one, namespaces: [{ONE}], taint: {{key: dedicated, value: one}}}}
+  - {{name: second, namespaces: [{ONE}], taint: {{key: infra, effect: NoExecute}},
+     nodeLabel: {{key: region, value: second}}}}
 specialHardware:
   classes:
   - {{name: gpu, resources: [example.com/gpu], taint: {{key: gpu, value: a}}, nodeLabel: {{key: region, value: gpus}}}}
@@ -202,6 +204,7 @@ def tolerating(*found: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 OF_ONE, OF_TEAM, OF_REST = (toleration("dedicated", "one"), toleration("dedicated", "team"), toleration("rest", "1"))
+OF_SECOND = {"key": "infra", "operator": "Equal", "effect": "NoExecute"}
 WIDE = {"operator": "Exists"}
 HOST = {"matchExpressions": [labelled("zone", "a")]}
 BY_NAME = {"matchFields": [labelled("metadata.name", "n1")]}
@@ -376,6 +379,14 @@ SELECTING = {
     "toleration of the own pool": Case(DEV, ONE, PODS, tolerating(OF_ONE)),
     "affinity for the own pool": Case(DEV, ONE, PODS, needs({"matchExpressions": [labelled("dedicated", "one")]})),
     "affinity for another pool": Case(DEV, ONE, PODS, needs({"matchExpressions": [labelled("dedicated", "two")]})),
+    "toleration of the second own pool": Case(DEV, ONE, PODS, tolerating(OF_SECOND)),
+    "label of the second own pool": Case(
+        DEV, ONE, PODS, needs({"matchExpressions": [labelled("region", "second")]}, {"matchExpressions": []})
+    ),
+    "toleration of one own pool and label of the second": Case(
+        DEV, ONE, PODS, needs({"matchExpressions": [labelled("region", "second")]}) | tolerating(OF_ONE)
+    ),
+    "Deployment with the toleration of the second own pool": Case(DEV, ONE, DEPLOYMENTS, tolerating(OF_SECOND)),
     "node selector for the own pool": Case(DEV, ONE, PODS, {"nodeSelector": {"dedicated": "one"}}),
     "hardware": Case(DEV, EMPTY, PODS, requesting(gpu="1")),
     "hardware with its toleration": Case(DEV, EMPTY, PODS, requesting(gpu="1") | tolerating(toleration("gpu", "a"))),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.admission_requests import admission_spec, toleration, tolerations
 from tests.json_patch import apply_patch
 from tests.unit.admission.test_reviewer import wire
-from trimtab.admission.requests import NamespaceInfo, Toleration
+from trimtab.admission.requests import NamespaceInfo, PodSpec, Toleration
 from trimtab.admission.reviewer import MUTATE, VALIDATE, Reviewer, Stage
 from trimtab.admission.rules.toleration_restriction import (
     CONFLICT_WITH_NAMESPACE,
@@ -64,12 +64,14 @@ def in_tree(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**spec, "tolerations": present}}
 
 
-def admit(pod: dict[str, Any], namespace: NamespaceInfo, **who: Any) -> tuple[dict[str, Any], list[str]]:
+def admit(
+    pod: dict[str, Any], namespace: NamespaceInfo, *, reviewer: Reviewer = REVIEWER, **who: Any
+) -> tuple[dict[str, Any], list[str]]:
     """The pod as it is stored, and the messages of refusals; with a kube-apiserver that calls webhooks twice."""
 
     def decide(stage: Stage, policy: FailurePolicy, found: dict[str, Any]) -> Any:
         request = wire(found, namespace=namespace.name, **who)
-        return REVIEWER.decide(request, namespace, stage=stage, failure_policy=policy)
+        return reviewer.decide(request, namespace, stage=stage, failure_policy=policy)
 
     refusals: list[str] = []
     rounds = []
@@ -131,6 +133,64 @@ def test_the_same_toleration_written_by_the_user_must_be_permitted_by_all_rules(
     assert refusals == [], "the rule adds it anyway"
     _, refusals = admit(pod_with("dedicated:NoExecute"), restricted, groups=("team-b",))
     assert CONFLICT_WITH_NAMESPACE in refusals
+
+
+SEVERAL_POOLS = """
+  pools:
+  - {name: a, namespaces: [shared], taint: {key: pool, value: a}}
+  - {name: b, groups: [team-b], taint: {key: pool, value: b}}
+  - {name: c, namespaces: [shared], taint: {key: pool-c, value: c}, nodeLabel: {key: example.com/pool, value: c}}
+"""
+OTHER_RULES = """
+podNodeConstraints:
+  nodeSelectorLabelBlacklist: [pool, example.com/pool]
+  additionalChecks: [NodeAffinity, Tolerations]
+  protectedTaints: [{key: pool}, {key: pool-c}]
+podTolerationRestriction: {tolerationsWhitelist: [{key: spot, operator: Exists}]}
+"""
+CHOOSING = Reviewer(admission_spec(f"{OTHER_RULES}dedicatedNodes:{SEVERAL_POOLS}"))
+CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
+
+
+def labels_required(pod: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    spec = msgspec.convert(pod["spec"], PodSpec)
+    required = spec.node_affinity.required
+    terms = (required.node_selector_terms if required is not None else None) or ()
+    return [(each.key, each.values or ()) for term in terms for each in term.match_expressions or ()]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "namespace", "groups", "label"),
+    [
+        ((), "shared", (), ("pool", ("a",))),
+        (("pool=a:NoSchedule",), "shared", (), ("pool", ("a",))),
+        (("pool-c=c:NoSchedule",), "shared", (), ("example.com/pool", ("c",))),
+        ((), "shared", ("team-b",), ("pool", ("a",))),
+        (("pool=b:NoSchedule",), "shared", ("team-b",), ("pool", ("b",))),
+        (("pool-c=c:NoSchedule",), "shared", ("team-b",), ("example.com/pool", ("c",))),
+        (("pool=b:NoSchedule",), "shop", ("team-b",), ("pool", ("b",))),
+    ],
+)
+def test_other_rules_permit_what_dedicated_nodes_adds_for_the_pool_that_the_pod_chooses(
+    chosen: tuple[str, ...], namespace: str, groups: tuple[str, ...], label: Any
+) -> None:
+    stored, refusals = admit(pod_with(*chosen), NamespaceInfo(namespace), reviewer=CHOOSING, groups=groups)
+    assert (refusals, labels_required(stored)) == ([], [label])
+
+
+@pytest.mark.parametrize("chosen", ["pool-c:NoSchedule", "pool", "*"])
+def test_wider_toleration_than_that_of_the_chosen_pool_is_refused(chosen: str) -> None:
+    _, refusals = admit(pod_with(chosen), NamespaceInfo("shared"), reviewer=CHOOSING)
+    assert refusals
+
+
+def test_controller_creates_the_pods_of_a_template_for_which_its_author_chose_a_pool() -> None:
+    shop = NamespaceInfo("shop")
+    pod, _ = admit(pod_with(), shop, reviewer=CHOOSING, groups=("team-b",))
+    stored, refusals = admit(pod, shop, reviewer=CHOOSING, user=CONTROLLER, groups=("system:serviceaccounts",))
+    assert (refusals, labels_required(stored)) == ([], [("pool", ("b",))])
+    _, refusals = admit(pod, shop, reviewer=CHOOSING)
+    assert refusals, "another user may not create such a pod"
 
 
 TEXTS = st.lists(

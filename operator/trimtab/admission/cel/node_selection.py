@@ -28,6 +28,7 @@ from trimtab.admission.cel.expressions import (
 )
 from trimtab.admission.cel.reserved_nodes import (
     IS_CHANGED,
+    POOL_CHOICE,
     extended_resource_names,
     hardware_variables,
     pool_variables,
@@ -294,15 +295,10 @@ def _added_by_others(spec: api.PlacementAdmissionSpec) -> _Added:
         names = extended_resource_names(spec.extended_resource_toleration)
         tolerations.append(f"({IS_POD} ? {names}.map(name, {made}) : [])")
     if spec.dedicated_nodes is not None:
-        found.variables |= pool_variables(spec.dedicated_nodes) | {
-            "ownPools": "variables.mine.filter(i, request.namespace in variables.namespaces[i])",
-            "pool": f"!{IS_CHANGED} ? [] : variables.ownPools.size() > 0 ? variables.ownPools : variables.mine",
-            "sameLabel": "variables.pool.size() == 0 ? [] : variables.mine.filter(i, variables.pools[i].labelKey == "
-            "variables.pools[variables.pool[0]].labelKey && variables.pools[i].labelValue == "
-            "variables.pools[variables.pool[0]].labelValue)",
-        }
-        affinity.append("variables.sameLabel.map(i, [variables.pools[i].labelKey, variables.pools[i].labelValue])")
-        tolerations.append(f"variables.sameLabel.map(i, {_equal('variables.pools[i]')})")
+        found.variables |= pool_variables(spec.dedicated_nodes) | POOL_CHOICE
+        added = f"({IS_CHANGED} && variables.present.size() <= {MAX_TOLERATIONS} ? variables.sameLabel : [])"
+        affinity.append(f"{added}.map(i, [variables.pools[i].labelKey, variables.pools[i].labelValue])")
+        tolerations.append(f"{added}.map(i, {_equal('variables.pools[i]')})")
     if spec.special_hardware is not None:
         found.variables |= hardware_variables(spec.special_hardware) | {
             "hardware": f'({IS_POD} || request.kind.kind == "DaemonSet") ? variables.used : []',

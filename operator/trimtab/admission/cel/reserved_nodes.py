@@ -142,13 +142,34 @@ def pool_variables(rule: DedicatedNodes) -> Variables:
     """Return the variables of the pools: ``mine`` are the indices of those to which user or namespace belong."""
     labels = [pool.node_label or NodeLabel(key=pool.taint.key, value=pool.taint.value) for pool in rule.pools]
     table = [_taint_table(pool.name, pool.taint, label) for pool, label in zip(rule.pools, labels, strict=True)]
+    required = requires("variables.pools[i].labelKey", "variables.pools[i].labelValue")
     return {
         "pools": literal(table),
         "groups": literal([pool.groups for pool in rule.pools]),
         "namespaces": literal([pool.namespaces for pool in rule.pools]),
         "mine": f"lists.range({len(table)}).filter(i, request.namespace in variables.namespaces[i] || "
         "(!variables.controller && variables.groups[i].exists(g, g in request.userInfo.groups)))",
+        "required": f"lists.range({len(table)}).filter(i, {required})",
     }
+
+
+_TOLERATED_POOL: Final = f"variables.tolerations.exists(t, {tolerates('t', 'variables.pools[i]')})"
+
+POOL_CHOICE: Final[Variables] = {
+    "tolerations": TOLERATIONS,
+    "byLabel": "variables.mine.filter(i, i in variables.required)",
+    "first": "variables.byLabel.size() > 0 ? variables.byLabel : variables.mine",
+    "byKey": 'variables.first.filter(i, variables.tolerations.exists(t, t.key != "" && '
+    f"{tolerates('t', 'variables.pools[i]')}))",
+    "second": "variables.byKey.size() > 0 ? variables.byKey : variables.first",
+    "byNamespace": "variables.second.filter(i, request.namespace in variables.namespaces[i])",
+    "best": "variables.byNamespace.size() > 0 ? variables.byNamespace : variables.second",
+    "sameLabel": "variables.best.size() == 0 ? [] : variables.mine.filter(i, variables.pools[i].labelKey == "
+    "variables.pools[variables.best[0]].labelKey && variables.pools[i].labelValue == "
+    "variables.pools[variables.best[0]].labelValue)",
+}
+"""The variables of the pool that a pod of several pools selects: ``sameLabel`` are the indices of the pool, the first
+of ``best``, and of those with the same label."""
 
 
 CONTROLLED_REPLICA_SET: Final = f'(request.kind.kind == "ReplicaSet" && {CONTROLLED})'
@@ -160,28 +181,9 @@ IS_CHANGED: Final = (
 
 def convert_dedicated_nodes(policies: PolicyDocuments, rule: DedicatedNodes) -> None:
     """Convert DedicatedNodes."""
-    tolerated = f"variables.tolerations.exists(t, {tolerates('t', 'variables.pools[i]')})"
-    required = requires("variables.pools[i].labelKey", "variables.pools[i].labelValue")
-    variables = (
-        SPEC
-        | {"controller": IS_CONTROLLER, "ofDaemonSet": OF_DAEMON_SET}
-        | pool_variables(rule)
-        | {"required": f"lists.range({len(rule.pools)}).filter(i, {required})"}
-    )
+    variables = SPEC | {"controller": IS_CONTROLLER, "ofDaemonSet": OF_DAEMON_SET} | pool_variables(rule)
+    tolerated = _TOLERATED_POOL
     chosen = f"(variables.controller && variables.required.exists(i, variables.groups[i].size() > 0 && {tolerated}))"
-    preferred = {
-        "byLabel": "variables.mine.filter(i, i in variables.required)",
-        "first": "variables.byLabel.size() > 0 ? variables.byLabel : variables.mine",
-        "byKey": 'variables.first.filter(i, variables.tolerations.exists(t, t.key != "" && '
-        f"{tolerates('t', 'variables.pools[i]')}))",
-        "second": "variables.byKey.size() > 0 ? variables.byKey : variables.first",
-        "byNamespace": "variables.second.filter(i, request.namespace in variables.namespaces[i])",
-        "best": "variables.byNamespace.size() > 0 ? variables.byNamespace : variables.second",
-    }
-    same_label = (
-        "variables.pools[i].labelKey == variables.pools[variables.best[0]].labelKey && "
-        "variables.pools[i].labelValue == variables.pools[variables.best[0]].labelValue"
-    )
     changed = {"name": "is-changed", "expression": IS_CHANGED}
     policies.mutating(
         DEDICATED_NODES,
@@ -189,11 +191,11 @@ def convert_dedicated_nodes(policies: PolicyDocuments, rule: DedicatedNodes) -> 
         [*resources_of(PODS, operations=(CREATE,)), *resources_of(*TEMPLATE_RESOURCES, DAEMON_SETS)],
         (NOT_A_NODE, changed, TEMPLATE_CHANGED),
         variables
-        | {"path": PATH, "tolerations": TOLERATIONS}
-        | preferred
+        | {"path": PATH}
+        | POOL_CHOICE
         | {
             "active": f"variables.mine.size() > 0 && variables.present.size() <= {MAX_TOLERATIONS} && !{chosen}",
-            "missing": f"variables.active ? variables.mine.filter(i, {same_label} && !{tolerated})"
+            "missing": f"variables.active ? variables.sameLabel.filter(i, !{tolerated})"
             '.map(i, {"key": variables.pools[i].key, "operator": "Equal", "value": variables.pools[i].value, '
             '"effect": variables.pools[i].effect}) : []',
             "labels": "variables.active && !(variables.best[0] in variables.required) ? "

@@ -74,11 +74,16 @@ class DedicatedNodesRule(RuleDefaults):
         self.failure_policy: FailurePolicy = block.failure_policy
 
     def mutate(self, request: Attributes, spec: PodSpec) -> PodSpec:
-        """Add toleration and required node affinity of the pool to new pods, and to new and changed templates."""
-        if not _is_changed(request) or has_too_many(spec):
+        """Add toleration and required node affinity of the pool to new pods, and to new and changed templates.
+
+        The pod of the request selects the pool, even if ``spec`` does not: other rules call this with a spec without
+        tolerations and affinity, to find out what the rule adds.
+        """
+        if not _is_changed(request) or has_too_many(spec) or has_too_many(request.pod.spec):
             return spec
-        mine = self._pools_of(request)
-        if not mine or self._is_chosen_by_author(request, spec):
+        # Nothing is added for the pools that the author of a template has selected: the pod has it already.
+        mine = self._chosen_by_author(request, spec, request.pod.spec) or self._pools_of(request)
+        if not mine:
             return spec
         label = max(mine, key=lambda pool: pool.preference(request, spec)).label
         for pool in mine:
@@ -130,11 +135,11 @@ class DedicatedNodesRule(RuleDefaults):
     def _pools_of(self, request: Attributes) -> list[_Pool]:
         return [pool for pool in self._pools if pool.has_member(request)]
 
-    def _is_chosen_by_author(self, request: Attributes, spec: PodSpec) -> bool:
-        """Return whether the author of a pod template, as a member of a group, has selected a pool for its pods."""
-        return is_workload_controller(request.user) and any(
-            pool.is_required_by(spec) and tolerations_for(spec.tolerations or (), pool.taint) for pool in self._pools
-        )
+    def _chosen_by_author(self, request: Attributes, *specs: PodSpec) -> list[_Pool]:
+        """Return the pools that the author of a pod template, as a member of a group, has selected for its pods."""
+        if not is_workload_controller(request.user):
+            return []
+        return [pool for pool in self._pools if any(map(pool.is_selected_by, specs))]
 
     def _must_select(self, request: Attributes) -> bool:
         """Return whether the final object must require the label of a pool.
@@ -142,7 +147,7 @@ class DedicatedNodesRule(RuleDefaults):
         A ReplicaSet with a controller must do so only if its pods would not be changed, that is, if its namespace
         belongs to no pool.
         """
-        if self._is_chosen_by_author(request, request.pod.spec):
+        if self._chosen_by_author(request, request.pod.spec):
             return False
         if _is_controlled_replica_set(request):
             return not any(request.namespace.name in pool.namespaces for pool in self._pools)
@@ -176,10 +181,14 @@ class _Pool:
     def is_required_by(self, spec: PodSpec) -> bool:
         return requires_label(spec, self.label.key, self.label.value)
 
+    def is_selected_by(self, spec: PodSpec) -> bool:
+        return self.is_required_by(spec) and bool(tolerations_for(spec.tolerations or (), self.taint))
+
     def preference(self, request: Attributes, spec: PodSpec) -> tuple[bool, bool, bool]:
         """Return a sort key. Of several pools, a pod belongs to the first one with the greatest key."""
-        named = any(each.key for each in tolerations_for(spec.tolerations or (), self.taint))
-        return self.is_required_by(spec), named, request.namespace.name in self.namespaces
+        specs = (spec, request.pod.spec)
+        named = any(each.key for one in specs for each in tolerations_for(one.tolerations or (), self.taint))
+        return any(map(self.is_required_by, specs)), named, request.namespace.name in self.namespaces
 
     def tolerated_by(self, request: Attributes) -> str:
         return f'{request.subject} tolerates the taint {format_taint(self.taint)}, which is reserved for "{self.name}"'

@@ -204,9 +204,9 @@ class PodNodeConstraintsRule(RuleDefaults):
                 yield taint
 
     def _added_by_others(self, request: Attributes) -> _Selection:
-        """Return what other rules add to a pod without node selector, node affinity and tolerations."""
-        bare = spec = replace(request.pod.spec, node_selector=None, affinity=None, tolerations=None)
-        creation = replace(request, operation=CREATE, subresource="", old=None, pod=replace(request.pod, spec=bare))
+        """Return what other rules would add to the pod if it had no node selector, node affinity and tolerations."""
+        spec = replace(request.pod.spec, node_selector=None, affinity=None, tolerations=None)
+        creation = replace(request, operation=CREATE, subresource="", old=None)
         for rule in self._others:
             try:
                 spec = rule.mutate(creation, spec)

@@ -39,7 +39,11 @@ REGION = {"nodeSelector": {"region": "us-east"}}
 RULE = {
     "nodeSelectorLabelBlacklist": ["kubernetes.io/hostname", "region"],
     "additionalChecks": ["NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets"],
-    "protectedTaints": [{"key": "dedicated"}, {"key": "gpu", "value": "a100", "effect": "NoExecute"}],
+    "protectedTaints": [
+        {"key": "dedicated"},
+        {"key": "gpu", "value": "a100", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/unreachable"},
+    ],
 }
 TEMPLATES = (
     POD_TEMPLATES,

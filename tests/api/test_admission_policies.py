@@ -87,6 +87,7 @@ podNodeConstraints:
   - {{key: dedicated}}
   - {{key: gpu, value: a}}
   - {{key: infra, value: "", effect: NoExecute}}
+  - {{key: node.kubernetes.io/unreachable}}
 podNodeSelector:
   clusterDefaultNodeSelector: region=west
   namespaceWhitelists: {{{TWO}: "region=west,env=test"}}
@@ -379,6 +380,10 @@ SELECTING = {
     "toleration of the own pool": Case(DEV, ONE, PODS, tolerating(OF_ONE)),
     "affinity for the own pool": Case(DEV, ONE, PODS, needs({"matchExpressions": [labelled("dedicated", "one")]})),
     "affinity for another pool": Case(DEV, ONE, PODS, needs({"matchExpressions": [labelled("dedicated", "two")]})),
+    "own seconds for a protected taint": Case(
+        DEV, SHOP, PODS, tolerating(toleration("node.kubernetes.io/unreachable", "", "NoExecute", tolerationSeconds=9))
+    ),
+    "own seconds for the own pool": Case(DEV, ONE, PODS, tolerating(OF_SECOND | {"tolerationSeconds": 9})),
     "toleration of the second own pool": Case(DEV, ONE, PODS, tolerating(OF_SECOND)),
     "label of the second own pool": Case(
         DEV, ONE, PODS, needs({"matchExpressions": [labelled("region", "second")]}, {"matchExpressions": []})

@@ -21,7 +21,8 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.admission.requests import Toleration, WireRequest
-from trimtab.admission.tolerations import EXISTS, is_covered
+from trimtab.admission.rules.toleration_seconds import api_server_defaults
+from trimtab.admission.tolerations import is_covered
 from trimtab.api import cluster_autoscaler, descheduler_policy, machine_autoscaler, scheduler_policy
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.decode import (
@@ -58,7 +59,6 @@ from trimtab.kube.resources import (
     SCHEDULER_POLICIES,
     Resource,
 )
-from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +78,6 @@ KINDS: Final[Mapping[str, DecodableKind]] = {
 SHORT_COOLDOWN: Final = 60
 SHORT_UNNEEDED_TIME: Final = 60.0
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-
-API_SERVER_DEFAULTS: Final = tuple(
-    Toleration(key=key, operator=EXISTS, effect=NO_EXECUTE, toleration_seconds=300) for key in (NOT_READY, UNREACHABLE)
-)
-"""The tolerations that kube-apiserver adds to pods by default."""
 
 Findings = Iterator[FieldError]
 
@@ -451,7 +446,7 @@ def _toleration_warnings(spec: PlacementAdmissionSpec) -> Findings:
         if not is_covered(_toleration(default), whitelist):
             message = "is not permitted by tolerationsWhitelist, so every pod with it is refused"
             yield FieldError(f"{field}.defaultTolerations[{index}]", message)
-    missing = [each.key for each in API_SERVER_DEFAULTS if not is_covered(each, whitelist)]
+    missing = sorted(each.key for each in api_server_defaults(None) if not is_covered(each, whitelist))
     if missing and not rule.allow_api_server_defaults:
         yield FieldError(
             f"{field}.tolerationsWhitelist",

@@ -54,7 +54,7 @@ from trimtab.admission.rules.node_constraints import PodNodeConstraintsRule
 from trimtab.admission.rules.node_selector import PodNodeSelectorRule
 from trimtab.admission.rules.special_hardware import SpecialHardwareRule
 from trimtab.admission.rules.toleration_restriction import PodTolerationRestrictionRule
-from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule
+from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule, api_server_defaults
 from trimtab.admission.users import NODE_PREFIX, is_node
 from trimtab.api.placement_admission import POD_NODE_CONSTRAINTS, FailurePolicy, PlacementAdmissionSpec, RuleName
 from trimtab.kube.errors import InputError
@@ -210,7 +210,8 @@ def compile_rules(spec: PlacementAdmissionSpec) -> list[AdmissionRule]:
     if spec.special_hardware is not None:
         rules.append(SpecialHardwareRule(spec.special_hardware))
     if spec.pod_node_constraints is not None:
-        rules.insert(0, PodNodeConstraintsRule(spec.pod_node_constraints, tuple(rules)))
+        defaults = api_server_defaults(spec.default_toleration_seconds)
+        rules.insert(0, PodNodeConstraintsRule(spec.pod_node_constraints, tuple(rules), defaults))
     return rules
 
 

@@ -193,6 +193,36 @@ def test_controller_creates_the_pods_of_a_template_for_which_its_author_chose_a_
     assert refusals, "another user may not create such a pod"
 
 
+PROTECTED = """
+podNodeConstraints:
+  additionalChecks: [Tolerations]
+  protectedTaints: [{key: node.kubernetes.io/unreachable}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "tolerated", "refused"),
+    [
+        ("", (), False),
+        ("", IN_TREE, False),
+        ("", ("node.kubernetes.io/unreachable:NoExecute@301",), True),
+        ("", ("node.kubernetes.io/unreachable:NoExecute",), True),
+        ("", ("node.kubernetes.io/unreachable@300",), True),
+        ("", ("node.kubernetes.io/unreachable:NoSchedule",), True),
+        ("defaultTolerationSeconds: {unreachableTolerationSeconds: 30}", (), False),
+        ("defaultTolerationSeconds: {apiServerDefaultSeconds: 20, adjustApiServerDefaults: false}",
+         ("node.kubernetes.io/unreachable:NoExecute@20",), False),
+    ],
+)  # fmt: skip
+def test_tolerations_that_kube_apiserver_adds_are_not_chosen_by_the_user(
+    rules: str, tolerated: tuple[str, ...], refused: bool
+) -> None:
+    _, refusals = admit(
+        pod_with(*tolerated), NamespaceInfo("shop"), reviewer=Reviewer(admission_spec(PROTECTED + rules))
+    )
+    assert bool(refusals) is refused
+
+
 TEXTS = st.lists(
     st.sampled_from(
         [

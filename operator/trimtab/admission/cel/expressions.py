@@ -73,7 +73,8 @@ SPEC: Final[Variables] = {
 
 NORMAL: Final = (
     '.map(t, {"key": t.?key.orValue(""), "operator": t.?operator.orValue("Equal"), "value": t.?value.orValue(""), '
-    '"effect": t.?effect.orValue("")})'
+    '"effect": t.?effect.orValue(""), '
+    '"seconds": dyn(t.?tolerationSeconds.hasValue() ? string(t.tolerationSeconds) : "")})'
 )
 TOLERATIONS: Final = f"variables.present{NORMAL}"
 NEW_TOLERATIONS: Final = (

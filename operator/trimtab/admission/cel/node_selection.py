@@ -33,8 +33,9 @@ from trimtab.admission.cel.reserved_nodes import (
     hardware_variables,
     pool_variables,
 )
-from trimtab.admission.requests import CREATE, TEMPLATE_RESOURCES, UPDATE
+from trimtab.admission.requests import CREATE, TEMPLATE_RESOURCES, UPDATE, Toleration
 from trimtab.admission.rules import node_constraints, node_selector
+from trimtab.admission.rules.toleration_seconds import api_server_defaults, default_toleration
 from trimtab.admission.tolerations import MAX_TOLERATIONS, TOO_MANY
 from trimtab.api import placement_admission as api
 from trimtab.api.placement_admission import (
@@ -45,7 +46,7 @@ from trimtab.api.placement_admission import (
     parse_node_selector,
 )
 from trimtab.api.scheduler_plugins import LABEL_KEY
-from trimtab.kube.rules.taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE
+from trimtab.kube.rules.taints import NO_SCHEDULE, NOT_READY, UNREACHABLE
 
 LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
@@ -210,6 +211,7 @@ def convert_node_constraints(
             )
         )
     if api.TOLERATIONS in checks:
+        defaults = api_server_defaults(spec.default_toleration_seconds)
         matches = (
             '((p.effect == "" || t.effect in ["", p.effect]) && (t.key == "" ? t.operator == "Exists" : '
             't.key == p.key && (p.any != "" || t.operator in ["Exists", "Gt", "Lt"] || t.value == p.value)))'
@@ -217,8 +219,9 @@ def convert_node_constraints(
         variables |= {
             "protected": literal([_protected(each) for each in rule.protected_taints]),
             "candidates": f"variables.controller ? [] : variables.subresource ? {TOLERATIONS} : {NEW_TOLERATIONS}",
+            "apiServerDefaults": literal([_wire(each) for each in sorted(defaults, key=str)]),
             "tolerated": "variables.candidates.filter(t, variables.protected.exists(p, "
-            f"{matches}) && !{added.tolerations}.exists(a, a == t))",
+            f"{matches}) && !({added.tolerations} + variables.apiServerDefaults).exists(a, a == t))",
             "taints": f"variables.protected.filter(p, variables.tolerated.exists(t, {matches}))"
             ".map(p, p.taint).distinct().sort()",
         }
@@ -285,15 +288,16 @@ def _added_by_others(spec: api.PlacementAdmissionSpec) -> _Added:
         found.variables |= selector_variables(spec.pod_node_selector)
         found.labels = f"({IS_POD} ? variables.pairs : [])"
     if spec.default_toleration_seconds is not None:
-        made = ", ".join(
-            f'{{"key": {literal(key)}, "operator": "Exists", "value": "", "effect": "{NO_EXECUTE}"}}'
-            for key in (NOT_READY, UNREACHABLE)
-        )
-        tolerations.append(f"({IS_POD} ? [{made}] : [])")
+        seconds = spec.default_toleration_seconds
+        made = [
+            _wire(default_toleration(NOT_READY, seconds.not_ready_toleration_seconds)),
+            _wire(default_toleration(UNREACHABLE, seconds.unreachable_toleration_seconds)),
+        ]
+        tolerations.append(f"({IS_POD} ? {literal(made)} : [])")
     if spec.extended_resource_toleration is not None:
-        made = f'{{"key": name, "operator": "Exists", "value": "", "effect": "{NO_SCHEDULE}"}}'
+        made_of = f'{{"key": name, "operator": "Exists", "value": "", "effect": "{NO_SCHEDULE}", "seconds": ""}}'
         names = extended_resource_names(spec.extended_resource_toleration)
-        tolerations.append(f"({IS_POD} ? {names}.map(name, {made}) : [])")
+        tolerations.append(f"({IS_POD} ? {names}.map(name, {made_of}) : [])")
     if spec.dedicated_nodes is not None:
         found.variables |= pool_variables(spec.dedicated_nodes) | POOL_CHOICE
         added = f"({IS_CHANGED} && variables.present.size() <= {MAX_TOLERATIONS} ? variables.sameLabel : [])"
@@ -315,4 +319,16 @@ def _added_by_others(spec: api.PlacementAdmissionSpec) -> _Added:
 
 def _equal(taint: str) -> str:
     fields = "".join(f', "{name}": {taint}.{name}' for name in ("value", "effect"))
-    return f'{{"key": {taint}.key, "operator": "Equal"{fields}}}'
+    return f'{{"key": {taint}.key, "operator": "Equal"{fields}, "seconds": ""}}'
+
+
+def _wire(toleration: Toleration) -> dict[str, str]:
+    """Return a toleration in the form of :data:`~trimtab.admission.cel.expressions.NORMAL`."""
+    seconds = toleration.toleration_seconds
+    return {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "seconds": "" if seconds is None else str(seconds),
+    }

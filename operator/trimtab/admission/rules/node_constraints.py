@@ -16,7 +16,7 @@ template when its author wrote it. Otherwise they would refuse the node affinity
 DaemonSet controller adds, and the tolerations that DedicatedNodes adds to the templates of authors in its groups.
 
 **Other rules.** Node selectors, node affinity and tolerations that another rule adds to such a pod are permitted, even
-if the user writes them.
+if the user writes them. The same applies to the tolerations that kube-apiserver adds to nearly every pod.
 
 **Updates of workloads** that do not change the pod template are not checked, unlike in OpenShift. Refusing them would
 only prevent users from scaling the workload down or removing its finalizers.
@@ -25,7 +25,7 @@ only prevent users from scaling the workload down or removing its finalizers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -107,13 +107,20 @@ class PodNodeConstraintsRule(RuleDefaults):
     Args:
         block: the configuration of the rule.
         others: the other rules, whose additions to pods are permitted.
+        api_server_defaults: the tolerations that kube-apiserver itself adds to pods.
     """
 
-    def __init__(self, block: PodNodeConstraints, others: Sequence[AdmissionRule] = ()) -> None:
+    def __init__(
+        self,
+        block: PodNodeConstraints,
+        others: Sequence[AdmissionRule] = (),
+        api_server_defaults: Collection[Toleration] = (),
+    ) -> None:
         self._blacklist = frozenset(block.node_selector_label_blacklist)
         self._checks = frozenset(block.additional_checks)
         self._protected = block.protected_taints
         self._others = others
+        self._api_server_defaults = api_server_defaults
         self.name: RuleName = POD_NODE_CONSTRAINTS
         self.failure_policy: FailurePolicy = block.failure_policy
 
@@ -186,7 +193,8 @@ class PodNodeConstraintsRule(RuleDefaults):
         if TOLERATIONS in self._checks and spec.tolerations:
             if len(spec.tolerations) > MAX_TOLERATIONS:
                 raise Refusal(TOO_MANY, unless_may_bind=True)
-            tolerations = frozenset(each for each in spec.tolerations if any(self._tolerated_by(each)))
+            chosen = (each for each in spec.tolerations if each not in self._api_server_defaults)
+            tolerations = frozenset(each for each in chosen if any(self._tolerated_by(each)))
         return _Selection(node_name, labels, requirements, tolerations)
 
     def _restricted(self, spec: PodSpec) -> Iterator[Requirement]:

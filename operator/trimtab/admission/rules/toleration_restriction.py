@@ -25,7 +25,7 @@ from trimtab.admission.rules import AdmissionRule, Refusal, RuleDefaults
 from trimtab.admission.rules.dedicated_nodes import DedicatedNodesRule
 from trimtab.admission.rules.extended_resources import ExtendedResourceTolerationRule
 from trimtab.admission.rules.special_hardware import SpecialHardwareRule
-from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule, default_toleration
+from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule, api_server_defaults
 from trimtab.admission.tolerations import (
     EXISTS,
     MAX_TOLERATIONS,
@@ -43,7 +43,7 @@ from trimtab.api.placement_admission import (
     PodTolerationRestriction,
     RuleName,
 )
-from trimtab.kube.rules.taints import MEMORY_PRESSURE, NO_SCHEDULE, NOT_READY, UNREACHABLE
+from trimtab.kube.rules.taints import MEMORY_PRESSURE, NO_SCHEDULE
 
 DEFAULTS_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"
 WHITELIST_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
@@ -55,7 +55,6 @@ CONFLICT_WITH_CLUSTER: Final = (
     "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist"
 )
 
-API_SERVER_DEFAULT_SECONDS: Final = 300
 MEMORY_PRESSURE_TOLERATION: Final = Toleration(key=MEMORY_PRESSURE, operator=EXISTS, effect=NO_SCHEDULE)
 
 _MAX_CACHED: Final = 16384
@@ -76,10 +75,8 @@ class PodTolerationRestrictionRule(RuleDefaults):
         self.name: RuleName = POD_TOLERATION_RESTRICTION
         self.failure_policy: FailurePolicy = block.failure_policy
         self._allow_defaults = block.allow_api_server_defaults
-        seconds = {API_SERVER_DEFAULT_SECONDS}
         self._adding: list[AdmissionRule] = []
         if spec.default_toleration_seconds is not None:
-            seconds.add(spec.default_toleration_seconds.api_server_default_seconds)
             self._adding.append(DefaultTolerationSecondsRule(spec.default_toleration_seconds))
         if spec.extended_resource_toleration is not None:
             self._adding.append(ExtendedResourceTolerationRule(spec.extended_resource_toleration))
@@ -87,9 +84,7 @@ class PodTolerationRestrictionRule(RuleDefaults):
             self._adding.append(DedicatedNodesRule(spec.dedicated_nodes))
         if spec.special_hardware is not None:
             self._adding.append(SpecialHardwareRule(spec.special_hardware))
-        self._api_server_defaults = frozenset(
-            default_toleration(key, each) for key in (NOT_READY, UNREACHABLE) for each in seconds
-        )
+        self._api_server_defaults = api_server_defaults(spec.default_toleration_seconds)
 
     def mutate(self, request: Attributes, spec: PodSpec) -> PodSpec:
         """Merge the default tolerations and, unless the pod is BestEffort, a toleration of memory-pressure.

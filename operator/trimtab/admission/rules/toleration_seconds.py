@@ -8,6 +8,8 @@ would therefore restore a default that a webhook removes, so the rule changes to
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from trimtab.admission.requests import Attributes, PodSpec, Toleration
@@ -21,10 +23,22 @@ from trimtab.api.placement_admission import (
 )
 from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 
+API_SERVER_DEFAULT_SECONDS: Final = 300
+"""The defaults of ``--default-not-ready-toleration-seconds`` and ``--default-unreachable-toleration-seconds``."""
+
 
 def default_toleration(key: str, seconds: int) -> Toleration:
     """Return the toleration that the plugin adds for the taint ``key:NoExecute``."""
     return Toleration(key=key, operator=EXISTS, effect=NO_EXECUTE, toleration_seconds=seconds)
+
+
+def api_server_defaults(block: DefaultTolerationSeconds | None) -> frozenset[Toleration]:
+    """Return the tolerations that the plugin of kube-apiserver adds: with its defaults, and with its flags of a block.
+
+    They are in nearly every pod, so they do not show what its user has chosen.
+    """
+    seconds = {API_SERVER_DEFAULT_SECONDS} | ({block.api_server_default_seconds} if block is not None else set())
+    return frozenset(default_toleration(key, each) for key in (NOT_READY, UNREACHABLE) for each in seconds)
 
 
 class DefaultTolerationSecondsRule(RuleDefaults):

@@ -64,6 +64,12 @@ def required_permissions(
     ]
     if issues_certificates:
         found += requirements("patch", SECRETS, namespace=namespace, name=secret, granted_by=CERTIFICATE_VALUE)
-    if spec is not None and spec.pod_node_constraints is not None:
+    if spec is not None and _depends_on_binding(spec):
         found += requirements("create", SUBJECT_ACCESS_REVIEWS, granted_by=CHART_VALUE)
     return tuple(found)
+
+
+def _depends_on_binding(spec: PlacementAdmissionSpec) -> bool:
+    """Return whether a rule admits some requests only if their user may create ``pods/binding``."""
+    classes = spec.special_hardware.classes if spec.special_hardware is not None else ()
+    return bool(spec.pod_node_constraints or spec.dedicated_nodes or any(each.exclusive for each in classes))

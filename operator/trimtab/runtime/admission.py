@@ -183,7 +183,7 @@ class AdmissionApp:
             background.start("check permissions", checker.run)
             # Reviews have their own connections, so that they never wait for a watch or a write.
             asking = await stack.enter_async_context(
-                Transport(self._config, connections=REVIEW_CONNECTIONS, observe=self._metrics.observe)
+                Transport(self._config, connections=REVIEW_CONNECTIONS, observe=self._observe_response)
             )
             access = BindingAccess(asking, observe=lambda result: metrics.access_reviews.labels(result).inc())
             stack.push_async_callback(access.close)

@@ -481,7 +481,13 @@ def _pool_warnings(spec: PlacementAdmissionSpec) -> Findings:
 
 # --- reading the other objects ---------------------------------------------------------------------------------------
 
-COMPARED: Final = (DESCHEDULER_POLICIES, MACHINE_AUTOSCALERS, SCHEDULER_POLICIES, CLUSTER_AUTOSCALERS)
+COMPARED: Final[Mapping[str, tuple[Resource, ...]]] = {
+    descheduler_policy.KIND: (DESCHEDULER_POLICIES, CLUSTER_AUTOSCALERS, PRIORITY_CLASSES),
+    cluster_autoscaler.KIND: (DESCHEDULER_POLICIES, MACHINE_AUTOSCALERS),
+    machine_autoscaler.KIND: (MACHINE_AUTOSCALERS, CLUSTER_AUTOSCALERS),
+    scheduler_policy.KIND: (SCHEDULER_POLICIES,),
+}
+"""The resources with which an object is compared, by its kind."""
 READ_TIMEOUT: Final = 1.5
 """Seconds for all lists together; less than the timeout of the webhook."""
 
@@ -507,13 +513,16 @@ class OwnResourceReviewer:
             InputError: the object cannot be decoded.
         """
         new, old = _object(request.object), _object(request.old_object)
-        classes, *listed = await asyncio.gather(self._list(PRIORITY_CLASSES), *map(self._list, COMPARED))
+        kind = request.kind.kind
+        compared = COMPARED.get(kind, ())
+        listed = dict(zip(compared, await asyncio.gather(*map(self._list, compared)), strict=True))
+        classes = listed.pop(PRIORITY_CLASSES, None)
         existing = OtherObjects.of(
-            (each for items in listed for each in items or ()),
+            (each for items in listed.values() for each in items or ()),
             priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
             find_conflicts=self._find_conflicts,
         )
-        return review_own_resource(request.kind.kind, new, old, existing)
+        return review_own_resource(kind, new, old, existing)
 
     async def _list(self, resource: Resource) -> list[dict[str, Any]] | None:
         """List the objects of a resource; ``None`` if it is not served or forbidden."""

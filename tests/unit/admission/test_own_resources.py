@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.admission_requests import wire
+from tests.fakes.api import FakeApi
 from tests.fixtures.golden import Golden
-from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, review_own_resource
+from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, OwnResourceReviewer, review_own_resource
 from trimtab.descheduling.policy_conflicts import conflicts
 
 VERSIONS = {kind: decodable.api_version for kind, decodable in KINDS.items()}
@@ -263,6 +265,25 @@ def test_legal_but_unwise_settings_are_warnings(
     review = review_own_resource(new["kind"], new, None, cluster)
     assert review.errors == ()
     assert fields(review.warnings) == expected
+
+
+@pytest.mark.parametrize(
+    ("new", "listed"),
+    [
+        (policy(DUPLICATES), {"deschedulerpolicies", "clusterautoscalers", "priorityclasses"}),
+        (autoscaler(), {"deschedulerpolicies", "machineautoscalers"}),
+        (machines("a"), {"machineautoscalers", "clusterautoscalers"}),
+        (SCHEDULER, {"schedulerpolicies"}),
+        (own("TaintManager", {}), set()),
+        ({"kind": "DeschedulingRun", "spec": {}}, set()),
+    ],
+)
+async def test_only_the_objects_with_which_the_kind_is_compared_are_listed(
+    new: dict[str, Any], listed: set[str]
+) -> None:
+    api = FakeApi()
+    await OwnResourceReviewer(api, conflicts).review(wire(new, kind=new["kind"]))
+    assert {call.path.rpartition("/")[2] for call in api.sent("GET")} == listed
 
 
 def test_field_of_a_newer_schema_is_not_refused() -> None:

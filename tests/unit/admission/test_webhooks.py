@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import trimtab.kube.resources
 from tests.admission_requests import admission_spec
 from tests.fakes.api import FakeApi
+from trimtab.admission.own_resources import KINDS
 from trimtab.admission.webhooks import (
     CONFIGURATIONS,
     DOMAIN,
@@ -22,6 +24,7 @@ from trimtab.admission.webhooks import (
     webhooks,
 )
 from trimtab.kube.errors import InputError
+from trimtab.kube.resources import Resource
 
 SERVICE = Endpoint(service="trimtab-admission", namespace="trimtab")
 ALL_RULES = """
@@ -50,6 +53,14 @@ def resources(webhook: dict[str, Any]) -> set[str]:
         for group in rule["apiGroups"]
         for name in rule["resources"]
     }
+
+
+def test_webhook_of_own_resources_is_called_for_exactly_the_kinds_that_are_reviewed() -> None:
+    own = {each.kind: each for each in vars(trimtab.kube.resources).values() if isinstance(each, Resource)}
+    [webhook] = webhooks(None, SERVICE, b"CA").validating
+    registered = {(rule["apiGroups"][0], rule["apiVersions"][0], name) for rule in webhook["rules"]
+                  for name in rule["resources"]}  # fmt: skip
+    assert registered == {(own[kind].group, own[kind].version, own[kind].plural) for kind in KINDS}
 
 
 def test_without_a_policy_only_own_resources_are_validated() -> None:

@@ -23,11 +23,18 @@ from msgspec import Struct
 from trimtab.admission.requests import Toleration, WireRequest
 from trimtab.admission.rules.toleration_seconds import api_server_defaults
 from trimtab.admission.tolerations import is_covered
-from trimtab.api import cluster_autoscaler, descheduler_policy, machine_autoscaler, scheduler_policy
+from trimtab.api import (
+    cluster_autoscaler,
+    descheduler_policy,
+    machine_autoscaler,
+    node_pressure_policy,
+    scheduler_policy,
+)
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.decode import (
     CLUSTER_AUTOSCALER,
     MACHINE_AUTOSCALER,
+    NODE_PRESSURE_POLICY,
     PLACEMENT_ADMISSION,
     POLICY,
     SCHEDULER_POLICY,
@@ -35,8 +42,9 @@ from trimtab.api.decode import (
     DecodableKind,
     read_object,
 )
-from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.descheduler_policy import DeschedulerPolicy, contradict, includes
 from trimtab.api.machine_autoscaler import MachineAutoscaler, ScaleTargetRef
+from trimtab.api.node_pressure_policy import NodePressurePolicy
 from trimtab.api.placement_admission import (
     PlacementAdmission,
     PlacementAdmissionSpec,
@@ -55,6 +63,7 @@ from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     DESCHEDULER_POLICIES,
     MACHINE_AUTOSCALERS,
+    NODE_PRESSURE_POLICIES,
     PRIORITY_CLASSES,
     SCHEDULER_POLICIES,
     Resource,
@@ -68,6 +77,7 @@ KINDS: Final[Mapping[str, DecodableKind]] = {
         POLICY,
         CLUSTER_AUTOSCALER,
         MACHINE_AUTOSCALER,
+        NODE_PRESSURE_POLICY,
         PLACEMENT_ADMISSION,
         SCHEDULER_POLICY,
         TAINT_MANAGER,
@@ -100,8 +110,26 @@ FindConflicts = Callable[[Sequence[DeschedulerPolicy]], Iterable[PolicyConflict]
 """Returns the conflicts among policies that are not suspended: ``descheduling.policy_conflicts.conflicts``."""
 
 
+class KubeletConflict(Protocol):
+    """A threshold at which the kubelet evicts as early as the policy, or earlier."""
+
+    @property
+    def message(self) -> str:
+        """Return the values that were compared."""
+        ...
+
+
+FindKubeletConflicts = Callable[[NodePressurePolicy], Iterable[KubeletConflict]]
+"""Returns the thresholds that have no effect on any node: ``pressure.assignment.kubelet_conflicts``."""
+
+
 def _no_conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConflict]:
     del policies
+    return ()
+
+
+def _no_kubelet_conflicts(policy: NodePressurePolicy) -> Iterable[KubeletConflict]:
+    del policy
     return ()
 
 
@@ -116,16 +144,20 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         policies: all valid DeschedulerPolicies.
         machine_autoscalers: all valid MachineAutoscalers.
         scheduler_policies: all valid SchedulerPolicies.
+        pressure_policies: all valid NodePressurePolicies.
         cluster_autoscaler: the ClusterAutoscaler named default; ``None`` if there is none or if it is invalid.
         find_conflicts: returns the conflicts among policies.
+        find_kubelet_conflicts: returns the conflicts of a NodePressurePolicy with kubelets.
     """
 
     priority_classes: Collection[str] | None = None
     policies: Sequence[DeschedulerPolicy] = ()
     machine_autoscalers: Sequence[MachineAutoscaler] = ()
     scheduler_policies: Sequence[SchedulerPolicy] = ()
+    pressure_policies: Sequence[NodePressurePolicy] = ()
     cluster_autoscaler: ClusterAutoscaler | None = None
     find_conflicts: FindConflicts = _no_conflicts
+    find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts
 
     @classmethod
     def of(
@@ -134,6 +166,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         *,
         priority_classes: Collection[str] | None = None,
         find_conflicts: FindConflicts = _no_conflicts,
+        find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts,
     ) -> OtherObjects:
         """Decode trimtab's own resources. Invalid objects and those being deleted are omitted.
 
@@ -141,6 +174,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             objects: own resources of any kind, as the API server returns them, with ``kind`` and ``apiVersion``.
             priority_classes: see :class:`OtherObjects`.
             find_conflicts: see :class:`OtherObjects`.
+            find_kubelet_conflicts: see :class:`OtherObjects`.
         """
         found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         for each in objects:
@@ -154,8 +188,10 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             policies=tuple(found[descheduler_policy.KIND]),
             machine_autoscalers=tuple(found[machine_autoscaler.KIND]),
             scheduler_policies=tuple(found[scheduler_policy.KIND]),
+            pressure_policies=tuple(found[node_pressure_policy.KIND]),
             cluster_autoscaler=autoscalers[0] if autoscalers else None,
             find_conflicts=find_conflicts,
+            find_kubelet_conflicts=find_kubelet_conflicts,
         )
 
 
@@ -218,6 +254,8 @@ def _errors(value: Any, kind: DecodableKind, existing: OtherObjects) -> Findings
             yield from _target_owners(value, existing)
         case SchedulerPolicy():
             yield from _scheduler_names(value, existing)
+        case NodePressurePolicy():
+            yield from _handled_nodes(value, existing)
 
 
 def _warnings(value: Any, existing: OtherObjects) -> Findings:
@@ -232,6 +270,8 @@ def _warnings(value: Any, existing: OtherObjects) -> Findings:
             yield from _scheduler_warnings(value)
         case TaintManager():
             yield from _taint_manager_warnings(value)
+        case NodePressurePolicy():
+            yield from _pressure_warnings(value, existing)
         case PlacementAdmission():
             yield from _admission_warnings(value.spec)
 
@@ -387,6 +427,36 @@ def _taint_manager_warnings(manager: TaintManager) -> Findings:
         yield FieldError("spec.nodeLifecycle", f"has no effect in mode {manager.spec.mode}")
 
 
+# --- NodePressurePolicy ----------------------------------------------------------------------------------------------
+
+
+def _handled_nodes(policy: NodePressurePolicy, existing: OtherObjects) -> Findings:
+    """Yield an error if another policy handles all nodes that this one selects: the first one by name."""
+    for other in sorted(existing.pressure_policies, key=lambda each: each.name):
+        if other.name < policy.name and includes(other.spec.node_selector, policy.spec.node_selector):
+            message = (
+                f"NodePressurePolicy {other.name}, whose name sorts first, handles all nodes that this policy selects"
+            )
+            yield FieldError("spec.nodeSelector", message)
+            return
+
+
+def _pressure_warnings(policy: NodePressurePolicy, existing: OtherObjects) -> Findings:
+    if any(_handled_nodes(policy, existing)):
+        return
+    for other in sorted(existing.pressure_policies, key=lambda each: each.name):
+        if other.name == policy.name or contradict(other.spec.node_selector, policy.spec.node_selector):
+            continue
+        first, second = sorted((policy.name, other.name))
+        message = (
+            f"NodePressurePolicy {other.name} may select the same nodes. {first}, whose name sorts first, handles "
+            f"them, and {second} does not"
+        )
+        yield FieldError("spec.nodeSelector", message)
+    for conflict in existing.find_kubelet_conflicts(policy):
+        yield FieldError("spec", conflict.message)
+
+
 # --- PlacementAdmission ----------------------------------------------------------------------------------------------
 
 
@@ -486,6 +556,7 @@ COMPARED: Final[Mapping[str, tuple[Resource, ...]]] = {
     cluster_autoscaler.KIND: (DESCHEDULER_POLICIES, MACHINE_AUTOSCALERS),
     machine_autoscaler.KIND: (MACHINE_AUTOSCALERS, CLUSTER_AUTOSCALERS),
     scheduler_policy.KIND: (SCHEDULER_POLICIES,),
+    node_pressure_policy.KIND: (NODE_PRESSURE_POLICIES,),
 }
 """The resources with which an object is compared, by its kind."""
 READ_TIMEOUT: Final = 1.5
@@ -497,12 +568,19 @@ class OwnResourceReviewer:
 
     Args:
         api: the API server.
-        find_conflicts: returns the conflicts among policies.
+        find_conflicts: see :class:`OtherObjects`.
+        find_kubelet_conflicts: see :class:`OtherObjects`.
     """
 
-    def __init__(self, api: Api, find_conflicts: FindConflicts) -> None:
+    def __init__(
+        self,
+        api: Api,
+        find_conflicts: FindConflicts = _no_conflicts,
+        find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts,
+    ) -> None:
         self._api = api
         self._find_conflicts = find_conflicts
+        self._find_kubelet_conflicts = find_kubelet_conflicts
 
     async def review(self, request: WireRequest) -> OwnResourceReview:
         """Review the object of a request.
@@ -521,6 +599,7 @@ class OwnResourceReviewer:
             (each for items in listed.values() for each in items or ()),
             priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
             find_conflicts=self._find_conflicts,
+            find_kubelet_conflicts=self._find_kubelet_conflicts,
         )
         return review_own_resource(kind, new, old, existing)
 

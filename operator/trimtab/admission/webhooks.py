@@ -62,10 +62,11 @@ _REVIEWS: Final = (
     "podsecuritypolicysubjectreviews",
 )
 _OWN_RESOURCES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
-    (GROUP, "v1alpha1", ("deschedulerpolicies", "placementadmissions", "schedulerpolicies", "taintmanagers")),
+    (GROUP, "v1alpha1", ("deschedulerpolicies", "nodepressurepolicies", "placementadmissions", "schedulerpolicies",
+                         "taintmanagers")),
     ("autoscaling.openshift.io", "v1", ("clusterautoscalers",)),
     ("autoscaling.openshift.io", "v1beta1", ("machineautoscalers",)),
-)
+)  # fmt: skip
 
 _NOT_A_NODE: Final = {
     "name": "not-a-node",

@@ -16,7 +16,7 @@ The resource is cluster-scoped. Several policies may coexist; each has its own s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, field
@@ -101,6 +101,49 @@ class Selector(Spec, frozen=True):
                 for item in self.match_expressions
             ),
         )
+
+
+def contradict(first: Selector | None, second: Selector | None) -> bool:
+    """Return whether no set of labels can match both selectors. ``None`` matches everything."""
+    wanted: dict[str, list[Requirement]] = {}
+    for each in (*_requirements(first), *_requirements(second)):
+        wanted.setdefault(each.key, []).append(each)
+    return any(_is_unsatisfiable(requirements) for requirements in wanted.values())
+
+
+def includes(wide: Selector | None, narrow: Selector | None) -> bool:
+    """Return whether a selector evidently matches everything that another one matches, by its requirements alone."""
+    first, second = (
+        {(each.key, each.operator, frozenset(each.values)) for each in _requirements(selector)}
+        for selector in (wide, narrow)
+    )
+    return first <= second
+
+
+def _requirements(selector: Selector | None) -> list[Requirement]:
+    if selector is None:
+        return []
+    labels = selector.match_labels.items()
+    return [
+        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
+        *selector.match_expressions,
+    ]
+
+
+def _is_unsatisfiable(requirements: Iterable[Requirement]) -> bool:
+    """Return whether neither a value nor the absence of the label can meet all requirements."""
+    allowed: frozenset[str] | None = None
+    forbidden: frozenset[str] = frozenset()
+    present = absent = False
+    for each in requirements:
+        values = frozenset(each.values)
+        if each.operator == "In":
+            allowed = values if allowed is None else allowed & values
+        elif each.operator == "NotIn":
+            forbidden |= values
+        present |= each.operator in {"In", "Exists"}
+        absent |= each.operator == "DoesNotExist"
+    return (present and absent) or (allowed is not None and allowed <= forbidden)
 
 
 DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]

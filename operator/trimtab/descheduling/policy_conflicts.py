@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from trimtab.api.conditions import ConditionUpdate
 from trimtab.api.decode import decode_policy
-from trimtab.api.descheduler_policy import DeschedulerPolicy, Requirement, Selector
+from trimtab.api.descheduler_policy import DeschedulerPolicy, contradict
 from trimtab.api.reasons import POLICY_CONFLICT, SCHEDULER_CONFLICT
 from trimtab.api.strategies import MetricsUtilization
 from trimtab.cluster.usage.measurement import Usage
@@ -106,7 +106,7 @@ def _against_scheduler(policy: DeschedulerPolicy, scoring: Scoring) -> PolicyCon
 
 
 def _conflict(first: DeschedulerPolicy, second: DeschedulerPolicy) -> PolicyConflict | None:
-    if _contradict(first.spec.node_selector, second.spec.node_selector):
+    if contradict(first.spec.node_selector, second.spec.node_selector):
         return None
     has, other = (dict(policy.spec.strategies.enabled()) for policy in (first, second))
     for one, opposite, why in OPPOSED:
@@ -117,39 +117,6 @@ def _conflict(first: DeschedulerPolicy, second: DeschedulerPolicy) -> PolicyConf
                 )
                 return PolicyConflict(first.name, second.name, POLICY_CONFLICT, text)
     return None
-
-
-def _contradict(first: Selector | None, second: Selector | None) -> bool:
-    """Return whether no set of node labels can match both selectors."""
-    wanted: dict[str, list[Requirement]] = {}
-    for selector in (first, second):
-        for each in () if selector is None else _requirements(selector):
-            wanted.setdefault(each.key, []).append(each)
-    return any(_is_unsatisfiable(requirements) for requirements in wanted.values())
-
-
-def _requirements(selector: Selector) -> list[Requirement]:
-    labels = selector.match_labels.items()
-    return [
-        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
-        *selector.match_expressions,
-    ]
-
-
-def _is_unsatisfiable(requirements: Iterable[Requirement]) -> bool:
-    """Return whether neither a value nor the absence of the label can meet all requirements."""
-    allowed: frozenset[str] | None = None
-    forbidden: frozenset[str] = frozenset()
-    present = absent = False
-    for each in requirements:
-        values = frozenset(each.values)
-        if each.operator == "In":
-            allowed = values if allowed is None else allowed & values
-        elif each.operator == "NotIn":
-            forbidden |= values
-        present |= each.operator in {"In", "Exists"}
-        absent |= each.operator == "DoesNotExist"
-    return (present and absent) or (allowed is not None and allowed <= forbidden)
 
 
 class PolicyRegistry:

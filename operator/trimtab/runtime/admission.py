@@ -27,13 +27,14 @@ from trimtab.admission.access import BindingAccess
 from trimtab.admission.active_rules import ActiveRules, decode_stored_admission
 from trimtab.admission.certificates import Lifetimes, decode_secret
 from trimtab.admission.maintenance import MaintenanceSettings, WebhookMaintenance
-from trimtab.admission.own_resources import OwnResourceReviewer, PolicyConflict
+from trimtab.admission.own_resources import KubeletConflict, OwnResourceReviewer, PolicyConflict
 from trimtab.admission.permissions import required_permissions
 from trimtab.admission.report import KEY, AdmissionReporter, Health
 from trimtab.admission.reviewer import Reviewer
 from trimtab.admission.server import AdmissionMetrics, AdmissionServer
 from trimtab.admission.webhooks import CONFIGURATIONS, Endpoint, decode_configuration
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.node_pressure_policy import NodePressurePolicy
 from trimtab.api.placement_admission import NAME
 from trimtab.controller.loop import NOT_READY_DELAY, TaskSupervisor, end_tasks
 from trimtab.controller.permissions import PERMISSIONS, PermissionChecker, PermissionRegistry
@@ -205,7 +206,7 @@ class AdmissionApp:
                 access=access,
                 reviewer=lambda: policy.rules,
                 warn_only=lambda: policy.spec is not None and policy.spec.mode == "Warn",
-                review_resource=OwnResourceReviewer(asking, _conflicts).review,
+                review_resource=OwnResourceReviewer(asking, _conflicts, _kubelet_conflicts).review,
                 metrics=metrics,
                 report=reporter.record,
             )
@@ -415,3 +416,9 @@ def _conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConflict
     from trimtab.descheduling.policy_conflicts import conflicts  # it loads the planner, which the webhooks do not need
 
     return conflicts(policies)
+
+
+def _kubelet_conflicts(policy: NodePressurePolicy) -> Iterable[KubeletConflict]:
+    from trimtab.pressure.assignment import kubelet_conflicts  # likewise
+
+    return kubelet_conflicts(policy)

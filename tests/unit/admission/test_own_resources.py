@@ -14,6 +14,7 @@ from tests.fakes.api import FakeApi
 from tests.fixtures.golden import Golden
 from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, OwnResourceReviewer, review_own_resource
 from trimtab.descheduling.policy_conflicts import conflicts
+from trimtab.pressure.assignment import kubelet_conflicts
 
 VERSIONS = {kind: decodable.api_version for kind, decodable in KINDS.items()}
 SPREAD = """
@@ -45,11 +46,18 @@ def machines(name: str, target: str = "workers", *, namespace: str = "machines",
 
 
 def others(*objects: dict[str, Any], classes: tuple[str, ...] | None = ()) -> OtherObjects:
-    return OtherObjects.of(objects, priority_classes=classes, find_conflicts=conflicts)
+    return OtherObjects.of(
+        objects, priority_classes=classes, find_conflicts=conflicts, find_kubelet_conflicts=kubelet_conflicts
+    )
 
 
 def fields(findings: Any) -> list[str]:
     return [each.field for each in findings]
+
+
+def pressure(name: str = "m", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    selector = {} if labels is None else {"nodeSelector": {"matchLabels": labels}}
+    return own("NodePressurePolicy", {"evictionHard": {"memory.available": "1Gi"}, **selector, **spec}, name)
 
 
 NAMED = policy(DUPLICATES, priorityThreshold={"name": "gold"})
@@ -90,6 +98,24 @@ ERRORS = {
         "spec.schedulerName",
     ),
     "schedulerName is its own": (SCHEDULER, others(SCHEDULER), ""),
+    "another policy handles all nodes": (pressure(), others(pressure("a")), "spec.nodeSelector"),
+    "another policy handles the same nodes": (
+        pressure(labels={"pool": "x"}),
+        others(pressure("a", {"pool": "x"})),
+        "spec.nodeSelector",
+    ),
+    "another policy handles more nodes": (
+        pressure(labels={"pool": "x", "zone": "a"}),
+        others(pressure("a", {"pool": "x"})),
+        "spec.nodeSelector",
+    ),
+    "another policy handles some of the nodes": (pressure(), others(pressure("a", {"pool": "x"})), ""),
+    "policy handles nodes in an older version": (pressure(), others(pressure()), ""),
+    "selector of nodes is invalid": (
+        pressure(labels={"pool": "-"}),
+        others(),
+        "spec.nodeSelector.matchLabels[pool]",
+    ),
     "ClusterAutoscaler with another name": (own("ClusterAutoscaler", {}, "other"), others(), "metadata.name"),
 }
 
@@ -121,6 +147,7 @@ def test_error_that_the_old_object_also_has_becomes_a_warning(
         "DeschedulerPolicy": {"limits": {"perCycle": 3}},
         "MachineAutoscaler": {"maxReplicas": 7},
         "SchedulerPolicy": {"disablePreemption": True},
+        "NodePressurePolicy": {"mode": "Act"},
         "ClusterAutoscaler": {"maxPodGracePeriod": 30},
     }[new["kind"]]
     review = review_own_resource(new["kind"], new | {"spec": new["spec"] | change}, new, cluster)
@@ -205,6 +232,26 @@ WARNINGS = {
         others(),
         ["spec.nodeLifecycle"],
     ),
+    "nodes of another pressure policy": (
+        pressure(),
+        others(pressure("a", {"pool": "x"}), pressure("z")),
+        ["spec.nodeSelector", "spec.nodeSelector"],
+    ),
+    "other nodes than those of another pressure policy": (
+        pressure(labels={"pool": "y"}),
+        others(pressure("a", {"pool": "x"}), pressure("z", {"pool": "z"})),
+        [],
+    ),
+    "threshold below that of the kubelet": (
+        pressure(evictionHard={"memory.available": "100Mi", "nodefs.available": "12%"}),
+        others(),
+        ["spec"],
+    ),
+    "threshold that may be below that of the kubelet": (
+        pressure(evictionHard={"memory.available": "1%"}),
+        others(),
+        [],
+    ),
     "no rule": (admission("{}"), others(), ["spec"]),
     "fail open": (
         admission(POOL % ", failurePolicy: Ignore"),
@@ -274,6 +321,7 @@ def test_legal_but_unwise_settings_are_warnings(
         (autoscaler(), {"deschedulerpolicies", "machineautoscalers"}),
         (machines("a"), {"machineautoscalers", "clusterautoscalers"}),
         (SCHEDULER, {"schedulerpolicies"}),
+        (pressure(), {"nodepressurepolicies"}),
         (own("TaintManager", {}), set()),
         ({"kind": "DeschedulingRun", "spec": {}}, set()),
     ],

@@ -74,8 +74,6 @@ WRITE_PERIOD: Final = 10.0
 """Seconds between two writes of a replica if only counts change."""
 HEARTBEAT: Final = 60.0
 """Maximum seconds between two writes of a replica."""
-STALE_AFTER: Final = 180.0
-"""Seconds without a write after which a replica is removed from the status."""
 LEAST_REST: Final = 1.0
 """Minimum seconds between two writes of a replica, even if a condition changes."""
 CONFLICTS: Final = 8
@@ -85,6 +83,8 @@ RETRY: Final = Backoff(initial=2.0, maximum=30.0)
 
 KEY: Final = ObjectKey(PLACEMENT_ADMISSIONS, NAME)
 """The key of the permissions of the PlacementAdmission."""
+
+NO_REPLICA_MESSAGE: Final = "no replica serves the webhooks, so the failure policies of the rules apply"
 
 MUTATED: Final = "Mutated"
 REFUSED: Final = "Refused"
@@ -299,7 +299,8 @@ class AdmissionReporter(Loop):
                 self._take_back()
             raise
         self._in_doubt, self._shown = None, health
-        self._report_change(before, status, uid)
+        if not leaving:
+            self._report_change(before, status, uid)
 
     def _resolve(self, current: PlacementAdmissionStatus) -> None:
         """Find out whether the last write, whose response was lost, succeeded."""
@@ -372,9 +373,7 @@ def build_status(
         generation: generation of the object.
         now: the time in seconds since the epoch.
     """
-    others = [
-        each for each in previous.replicas if each.name != replica and now - each.last_seen.timestamp() < STALE_AFTER
-    ]
+    others = [each for each in previous.running_replicas(now) if each.name != replica]
     if health is not None:
         expires = None if health.certificate_expires is None else to_time(health.certificate_expires)
         mine = ReplicaStatus(replica[:253], to_time(now), expires, truncate(health.problem, 1024))
@@ -392,7 +391,7 @@ def build_status(
         recent_refusals=tuple(refusals[:MAX_REFUSALS]),
         replicas=replicas,
     )
-    if health is None:  # the replicas that remain report the conditions
+    if health is None and replicas:  # the replicas that remain report the conditions
         return changed
     wanted = _conditions(None if errors or admission is None else admission.spec, errors, replicas, health)
     return next_status(changed, wanted, generation=generation, now=now)
@@ -402,8 +401,13 @@ def _conditions(
     spec: PlacementAdmissionSpec | None,
     errors: Sequence[FieldError],
     replicas: Sequence[ReplicaStatus],
-    health: Health,
+    health: Health | None,
 ) -> tuple[ConditionUpdate, ...]:
+    if health is None:
+        return (
+            condition(READY, False, reasons.NO_REPLICA, NO_REPLICA_MESSAGE),
+            condition(DEGRADED, True, reasons.NO_REPLICA, NO_REPLICA_MESSAGE),
+        )
     if spec is None:
         problem = "; ".join(map(str, errors)) or "the spec cannot be decoded"
         message = f"{problem}. The last valid version remains in effect."

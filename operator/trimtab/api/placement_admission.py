@@ -90,6 +90,9 @@ MAX_COUNTS: Final = 64
 MAX_REPLICAS: Final = 16
 MAX_REFUSALS: Final = 20
 
+REPLICA_TIMEOUT: Final = 180.0
+"""Seconds without an update of the status after which a replica is assumed to be terminated."""
+
 _NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = f"({_NAME})?"
 _KEY: Final = f"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
@@ -702,11 +705,12 @@ class PlacementAdmissionStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Current conditions of the PlacementAdmission. Ready is True if the rules are valid and the webhooks are "
-            "registered. Degraded is True if a problem prevents the operator from fulfilling part of the spec. "
-            "PermissionsMissing is True if trimtab's service account lacks permissions that the PlacementAdmission "
-            "needs. If the rules are invalid, Ready is False, Degraded is True, and the last valid rules remain in "
-            "effect."
+            "Current conditions of the PlacementAdmission. Ready is True if the rules are valid, the webhooks are "
+            "registered and a replica serves them. Degraded is True if a problem prevents the operator from "
+            "fulfilling part of the spec. PermissionsMissing is True if trimtab's service account lacks permissions "
+            "that the PlacementAdmission needs. If the rules are invalid, Ready is False, Degraded is True, and the "
+            "last valid rules remain in effect. Only replicas update the conditions. If all replicas are killed, the "
+            "conditions do not change, but lastSeen of the replicas is more than three minutes ago."
         ),
     ] = ()
     mutated: Annotated[
@@ -742,6 +746,10 @@ class PlacementAdmissionStatus(Status, frozen=True):
             **list_map("name"),
         ),
     ] = ()
+
+    def running_replicas(self, now: float) -> tuple[ReplicaStatus, ...]:
+        """Return the replicas that have updated the status recently. ``now`` is in seconds since the epoch."""
+        return tuple(each for each in self.replicas if now - each.last_seen.timestamp() < REPLICA_TIMEOUT)
 
 
 class PlacementAdmission(Spec, frozen=True):

@@ -362,6 +362,9 @@ remain in effect. Also the reason of an event."""
 WEBHOOKS_NOT_REGISTERED: Final = "WebhooksNotRegistered"
 """Not ready: the webhook configurations lack webhooks that the PlacementAdmission needs, so the API server does not
 apply its rules. The message contains the cause."""
+NO_REPLICA: Final = "NoReplica"
+"""Not ready, degraded: no replica serves the webhooks, so the failure policies of the rules apply. The last replica
+writes this condition when it shuts down."""
 REPLICA_DEGRADED: Final = "ReplicaDegraded"
 """Degraded: a replica cannot apply the rules or cannot maintain its certificate. The message names the replica and the
 problem. Also the reason of an event."""

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api.bounds import plural
 from trimtab.api.conditions import (
@@ -24,6 +25,7 @@ from trimtab.api.conditions import (
     find_condition,
 )
 from trimtab.api.plan import rfc3339
+from trimtab.api.reasons import NO_REPLICA
 from trimtab.api.schedule import next_opening, open_at
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ def resource_states(policies: PolicySet, *, now: float, history: Sequence[Histor
     found += [_scheduler(each) for each in policies.schedulers]
     found += [_pressure(each) for each in policies.pressure]
     if policies.admission is not None:
-        found.append(_admission(policies.admission))
+        found.append(_admission(policies.admission, now=now))
     return [{**each, "lastActions": last_actions(history, each["kind"], each["name"])} for each in found]
 
 
@@ -511,16 +513,23 @@ def _pressure(policy: NodePressurePolicy) -> Document:
     )
 
 
-def _admission(admission: PlacementAdmission) -> Document:
+def _admission(admission: PlacementAdmission, *, now: float) -> Document:
     status = admission.status
+    running = status.running_replicas(now)
+    ready = find_condition(status.conditions, READY)
+    if ready is not None and ready.status == "True" and not running:
+        # Only replicas write the conditions, and a killed one cannot.
+        last = max((each.last_seen.timestamp() for each in status.replicas), default=None)
+        since = "" if last is None else f" since {rfc3339(last)}"
+        stale = replace(ready, status="False", reason=NO_REPLICA, message=f"no webhook replica has reported{since}")
+        others = (each for each in status.conditions if each is not ready)
+        admission = replace(admission, status=replace(status, conditions=(stale, *others)))
     found = _state(
         "PlacementAdmission",
         admission,
         mode=admission.spec.mode,
         in_flight="",
-        details={"mutated": status.mutated, "refused": status.refused, "replicas": len(status.replicas)},
+        details={"mutated": status.mutated, "refused": status.refused, "replicas": len(running)},
     )
-    found["blockedBy"] += [
-        _block("Replica", f"{each.name}: {each.problem}") for each in status.replicas if each.problem
-    ]
+    found["blockedBy"] += [_block("Replica", f"{each.name}: {each.problem}") for each in running if each.problem]
     return found

@@ -15,7 +15,6 @@ from tests.fakes.recorder import FakeRecorder
 from tests.placement_admissions import placement_admission
 from trimtab.admission.report import (
     HEARTBEAT,
-    STALE_AFTER,
     WRITE_PERIOD,
     AdmissionReporter,
     Health,
@@ -26,7 +25,7 @@ from trimtab.admission.report import (
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, READY, find_condition
 from trimtab.api.decode import decode_placement_admission
-from trimtab.api.placement_admission import MAX_REFUSALS, PlacementAdmissionStatus, Result, RuleName
+from trimtab.api.placement_admission import MAX_REFUSALS, REPLICA_TIMEOUT, PlacementAdmissionStatus, Result, RuleName
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 from trimtab.kube.resources import PLACEMENT_ADMISSIONS
 
@@ -242,10 +241,37 @@ async def test_replica_that_stops_leaves_and_one_that_is_killed_is_removed_later
             assert [each.name for each in setup.status.replicas] == ["a", "b", "c"]
         assert [each.name for each in setup.status.replicas] == ["a", "b"]
         task.cancel()
-        await asyncio.sleep(STALE_AFTER - HEARTBEAT)
+        await asyncio.sleep(REPLICA_TIMEOUT - HEARTBEAT)
         assert [each.name for each in setup.status.replicas] == ["a", "b"]
         await asyncio.sleep(2 * HEARTBEAT)
         assert [each.name for each in setup.status.replicas] == ["a"]
+
+
+async def test_last_replica_that_stops_reports_that_none_is_left() -> None:
+    setup = Setup()
+    async with setup.replica("a"):
+        async with setup.replica("b"):
+            await asyncio.sleep(5)
+        assert setup.condition(READY)[0] == "True"
+    assert setup.condition(READY)[:2] == ("False", reasons.NO_REPLICA)
+    assert setup.condition(DEGRADED)[:2] == ("True", reasons.NO_REPLICA)
+    assert setup.status.replicas == ()
+    assert setup.recorder.take() == [], "a shutdown is no reason for an event"
+    async with setup.replica("c"):
+        await asyncio.sleep(1)
+        assert setup.condition(READY)[:2] == ("True", reasons.ENFORCING)
+        assert setup.condition(DEGRADED)[:2] == ("False", reasons.ALL_WELL)
+
+
+async def test_replica_that_stops_after_another_was_killed_is_the_last_one() -> None:
+    setup = Setup()
+    async with setup.replica("a"):
+        killed = AdmissionReporter(setup.api, setup.recorder, setup.clock, replica="b", health=lambda: FINE)
+        task = asyncio.create_task(killed.run())
+        await asyncio.sleep(5)
+        task.cancel()
+        await asyncio.sleep(REPLICA_TIMEOUT)
+    assert setup.condition(READY)[:2] == ("False", reasons.NO_REPLICA)
 
 
 async def test_valid_and_registered_rules_are_ready() -> None:

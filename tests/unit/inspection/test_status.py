@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.placement_admissions import placement_admission
 from tests.unit.inspection.clusters import NOW, descheduler
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.history_record import HistoryEntry
+from trimtab.api.placement_admission import PlacementAdmission
 from trimtab.api.taint_manager import TaintManager
 from trimtab.inspection.cluster import PolicySet
 from trimtab.inspection.status import STATES, OperatorInstance, OperatorState, status_document
@@ -75,6 +77,34 @@ def test_closed_windows_name_the_next_opening() -> None:
 
     assert found["state"] == "OutsideWindows"
     assert found["window"] == {"open": False, "opens": "2026-11-20T22:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("ages", "state", "reasons", "running"),
+    [
+        ((10.0, 400.0), "Idle", [], 1),
+        ((170.0,), "Idle", [], 1),
+        ((190.0, 400.0), "NotReady", ["NoReplica"], 0),
+        ((), "NotReady", ["NoReplica"], 0),
+    ],
+)
+def test_replicas_of_admission_that_were_killed_do_not_count(
+    ages: tuple[float, ...], state: str, reasons: list[str], running: int
+) -> None:
+    seen = [datetime.fromtimestamp(NOW - age, UTC).isoformat().replace("+00:00", "Z") for age in ages]
+    replicas = [{"name": f"r{at}", "lastSeen": each, "problem": ""} for at, each in enumerate(seen)]
+    manifest = placement_admission({"podNodeConstraints": {}}) | {
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [condition("Ready", "True", "Enforcing"), condition("Degraded", "False", "AllWell")],
+            "replicas": replicas,
+        }
+    }
+    made = msgspec.convert(manifest, PlacementAdmission)
+    (found,) = status_document(PolicySet(admission=made), now=NOW)["resources"]
+
+    assert (found["state"], [each["reason"] for each in found["blockedBy"]]) == (state, reasons)
+    assert found["details"]["replicas"] == running
 
 
 def test_missing_permissions_are_listed() -> None:

@@ -191,9 +191,9 @@ class PodNodeConstraints(Spec, frozen=True):
             "Additional checks that OpenShift's admission plugin does not perform. NodeAffinity restricts node "
             "affinity for metadata.name and for the labels in nodeSelectorLabelBlacklist. Tolerations "
             "rejects pods that tolerate a taint in protectedTaints. GatedPodUpdates restricts changes to the node "
-            "selector and node affinity of pods with scheduling gates. EphemeralContainers restricts the addition of "
-            "ephemeral containers to pods that the user could not create. DaemonSets extends the rule to the pod "
-            "templates of DaemonSets.",
+            "selector of pods with scheduling gates, and together with NodeAffinity also changes to their node "
+            "affinity. EphemeralContainers restricts the addition of ephemeral containers to pods that the user could "
+            "not create. DaemonSets extends the rule to the pod templates of DaemonSets.",
             limit=5,
             **SET,
         ),

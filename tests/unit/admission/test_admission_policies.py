@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from trimtab.admission.admission_policies import ConvertedAdmission, to_admission_policies
 from trimtab.admission.cel.expressions import literal
+from trimtab.admission.cel.reserved_nodes import IS_CHANGED
+from trimtab.admission.rules.node_selector import NOT_EXTENDED
 from trimtab.api.placement_admission import PlacementAdmission
 
 POOL = {"name": "a", "namespaces": ["a"], "taint": {"key": "dedicated", "value": "a"}}
@@ -61,6 +63,35 @@ def test_mode_warn_converts_no_changes_and_refuses_nothing() -> None:
     assert found.documents[1]["spec"]["validationActions"] == ["Warn", "Audit"]
     assert len(found.documents) == 2
     assert {each.field for each in found.warnings} == {"spec.defaultTolerationSeconds", "spec.dedicatedNodes"}
+
+
+def validations_of(found: ConvertedAdmission) -> set[str]:
+    policies = (each for each in found.documents if each["kind"] == "ValidatingAdmissionPolicy")
+    return {validation["message"] for each in policies for validation in each["spec"]["validations"]}
+
+
+def test_mode_warn_does_not_require_the_changes_that_are_not_converted() -> None:
+    rules: dict[str, Any] = {"podNodeSelector": {"clusterDefaultNodeSelector": "a=b"}}
+    assert validations_of(converted(**rules)) - validations_of(converted(mode="Warn", **rules)) == {NOT_EXTENDED}
+
+
+def variable(found: ConvertedAdmission, name: str) -> str:
+    (policy,) = (each for each in found.documents if each["kind"] == "ValidatingAdmissionPolicy")
+    return str(next(each["expression"] for each in policy["spec"]["variables"] if each["name"] == name))
+
+
+def test_mode_warn_assumes_that_pods_of_a_pool_require_its_label() -> None:
+    rules: dict[str, Any] = {"dedicatedNodes": {"pools": [POOL]}}
+    enforced, warned = variable(converted(**rules), "selected"), variable(converted(mode="Warn", **rules), "selected")
+    assert warned == f"{enforced} || (variables.mine.size() > 0 && {IS_CHANGED})"
+
+
+@pytest.mark.parametrize(
+    ("rules", "number"),
+    [({"podNodeConstraints": {}}, 2), ({"podNodeSelector": {}}, 1), ({"dedicatedNodes": {"pools": [POOL]}}, 2)],
+)
+def test_differences_from_the_webhooks_are_reported(rules: dict[str, Any], number: int) -> None:
+    assert len(converted(**rules).warnings) == number + 1, "and that the rule must be removed"
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -28,11 +28,14 @@ class Validation(Struct, frozen=True):
         expression: CEL expression that is true for requests that are admitted.
         message: the message, if it is constant.
         message_expression: CEL expression of the message.
+        after_mutation: whether it only checks what the mutating policy of the rule has done. In mode Warn there is no
+            such policy, so the check would warn about every object that the rule would change.
     """
 
     expression: str
     message: str
     message_expression: str = ""
+    after_mutation: bool = False
 
     def wire(self) -> dict[str, str]:
         """Return the item of ``validations``."""
@@ -51,7 +54,7 @@ class PolicyDocuments:
     def __init__(self, spec: PlacementAdmissionSpec, exempt: Iterable[str]) -> None:
         self.documents: list[dict[str, Any]] = []
         self.warnings: list[FieldError] = []
-        self._warn_only = spec.mode == "Warn"
+        self.warn_only = spec.mode == "Warn"
         names = sorted({KUBE_SYSTEM, *exempt, *spec.exempt_namespaces})
         self._selector = {
             "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names}]
@@ -87,8 +90,9 @@ class PolicyDocuments:
             validations: the checks.
         """
         spec = self._match(failure_policy, resources, conditions, variables)
-        spec["validations"] = [each.wire() for each in validations]
-        actions = {"validationActions": ["Warn", "Audit"] if self._warn_only else ["Deny"]}
+        kept = (each for each in validations if not (each.after_mutation and self.warn_only))
+        spec["validations"] = [each.wire() for each in kept]
+        actions = {"validationActions": ["Warn", "Audit"] if self.warn_only else ["Deny"]}
         self._add("ValidatingAdmissionPolicy", rule, spec, actions)
 
     def mutating(
@@ -101,10 +105,12 @@ class PolicyDocuments:
         patches: Iterable[str],
     ) -> None:
         """Add a MutatingAdmissionPolicy and its binding, see :meth:`validating`. ``patches`` are lists of JSONPatch."""
-        if self._warn_only:
+        if self.warn_only:
             field = rule[:1].lower() + rule[1:]
             self.warn(
-                field, "its changes are not converted, because mode is Warn and Kubernetes cannot warn of changes"
+                field,
+                "its changes are not converted, because mode is Warn and Kubernetes cannot warn of changes. Remove "
+                "spec.mode and convert the PlacementAdmission again to enforce the rule",
             )
             return
         spec = self._match(failure_policy, resources, conditions, variables)

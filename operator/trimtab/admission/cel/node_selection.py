@@ -144,6 +144,7 @@ def convert_node_selector(policies: PolicyDocuments, rule: PodNodeSelector) -> N
                 "variables.missing.size() == 0",
                 node_selector.NOT_EXTENDED,
                 f"{of_project} ? {literal(node_selector.PROJECT_NOT_EXTENDED)} : {literal(node_selector.NOT_EXTENDED)}",
+                after_mutation=True,
             ),
         ),
     )
@@ -246,7 +247,10 @@ def convert_node_constraints(
         variables,
         validations,
     )
-    differences = []
+    differences = [
+        "OpenShift's reviews of pod templates (PodSecurityPolicyReview) are not checked",
+        "the authors of pod templates are not warned that the controllers may not create their pods",
+    ]
     if api.TOLERATIONS in checks and spec.pod_toleration_restriction is not None:
         differences.append("default tolerations of namespaces that match protectedTaints are also refused")
     policies.converted("podNodeConstraints", *differences)

@@ -204,6 +204,8 @@ def convert_dedicated_nodes(policies: PolicyDocuments, rule: DedicatedNodes) -> 
         },
         (add_tolerations(var("missing")), require_labels(var("labels"))),
     )
+    # In mode Warn, no policy has added the label to the pods and templates that it would change.
+    would_select = f" || (variables.mine.size() > 0 && {IS_CHANGED})" if policies.warn_only else ""
     must_select = (
         f"!{chosen} && ({CONTROLLED_REPLICA_SET} ? !variables.controller && "
         "!variables.namespaces.exists(n, request.namespace in n) : "
@@ -229,7 +231,7 @@ def convert_dedicated_nodes(policies: PolicyDocuments, rule: DedicatedNodes) -> 
             "others": f"lists.range({len(rule.pools)}).filter(i, !(i in variables.mine) && !(variables.controller && "
             "(variables.groups[i].size() > 0 || variables.ofDaemonSet)))",
             "tolerated": f"variables.others.filter(i, {tolerated})",
-            "selected": "variables.mine.exists(i, i in variables.required)",
+            "selected": f"variables.mine.exists(i, i in variables.required){would_select}",
             "subresource": IS_SUBRESOURCE,
             "before": f'(request.operation == "{UPDATE}" && {IS_POD} ? '
             f"dyn(oldObject).spec.?tolerations.orValue([]) : []){NORMAL}",
@@ -269,6 +271,7 @@ def convert_dedicated_nodes(policies: PolicyDocuments, rule: DedicatedNodes) -> 
     policies.converted(
         "dedicatedNodes",
         "a toleration with operator Gt or Lt of a pool's taint key is refused whatever its value",
+        "users are not warned about pods that select another value of their pool's node label",
     )
 
 

@@ -11,7 +11,7 @@ mode: Warn
 exemptNamespaces: [openshift-infra, monitoring]
 podNodeConstraints:
   nodeSelectorLabelBlacklist: [kubernetes.io/hostname, region]
-  additionalChecks: [NodeAffinity, Tolerations, GatedPodUpdates, EphemeralContainers, DaemonSets]
+  additionalChecks: [NodeAffinity, Tolerations, GatedPodUpdates, EphemeralContainers, DaemonSets, TopologyKeys]
   protectedTaints:
   - {key: dedicated, value: team-a, effect: NoSchedule}
   - {key: node.kubernetes.io/unreachable}

@@ -82,7 +82,7 @@ specialHardware:
 SELECTION = f"""
 podNodeConstraints:
   nodeSelectorLabelBlacklist: [region, kubernetes.io/hostname, dedicated]
-  additionalChecks: [NodeAffinity, Tolerations, GatedPodUpdates, EphemeralContainers, DaemonSets]
+  additionalChecks: [NodeAffinity, Tolerations, GatedPodUpdates, EphemeralContainers, DaemonSets, TopologyKeys]
   protectedTaints:
   - {{key: dedicated}}
   - {{key: gpu, value: a}}
@@ -339,6 +339,19 @@ def preferring(*terms: Any) -> dict[str, Any]:
 BY_REGION = {"matchExpressions": [labelled("region", "east"), labelled("zone", "a")]}
 NOT_HERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]}
 
+
+def near(key: str, *, kind: str = "podAffinity", preferred: bool = False) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}}
+    name = f"{'preferred' if preferred else 'required'}DuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {kind: {name: [{"weight": 1, "podAffinityTerm": term} if preferred else term]}}}
+
+
+def spread(key: str) -> dict[str, Any]:
+    selector = {"matchLabels": {"a": "b"}}
+    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {"topologySpreadConstraints": [constraint]}
+
+
 SELECTING = {
     "plain pod": Case(DEV, SHOP, PODS, {}),
     "the default itself": Case(DEV, SHOP, PODS, {"nodeSelector": WEST}),
@@ -370,6 +383,16 @@ SELECTING = {
     "preferred affinity": Case(DEV, SHOP, PODS, preferring(HOST, NOT_HERE)),
     "affinity by name": Case(DEV, SHOP, PODS, needs(HOST, BY_NAME)),
     "other affinity": Case(DEV, SHOP, PODS, needs(HOST) | preferring()),
+    "pod affinity": Case(DEV, SHOP, PODS, near("kubernetes.io/hostname")),
+    "pod affinity, binder": Case(BINDER, SHOP, PODS, near("kubernetes.io/hostname")),
+    "preferred pod anti-affinity": Case(DEV, SHOP, PODS, near("region", kind="podAntiAffinity", preferred=True)),
+    "pod affinity by another label": Case(DEV, SHOP, PODS, near("zone")),
+    "topology spread": Case(DEV, SHOP, PODS, spread("kubernetes.io/hostname") | near("region")),
+    "topology spread by another label": Case(DEV, SHOP, PODS, spread("zone")),
+    "topology spread in a Deployment": Case(DEV, SHOP, DEPLOYMENTS, spread("region")),
+    "controller's topology spread": Case(PODS_OF, SHOP, PODS, spread("region"), owners=(owner("ReplicaSet"),)),
+    "gated pod with topology spread": Case(DEV, SHOP, PODS, {"nodeSelector": {"a": "b"}}, old=GATED | spread("region")),
+    "debugging a pod with pod affinity": Case(DEV, SHOP, PODS, DEBUG, old=near("region")),
     "protected taint": Case(DEV, EMPTY, PODS, tolerating(toleration("gpu", "a"))),
     "any value of a protected taint": Case(DEV, EMPTY, PODS, tolerating(toleration("gpu"))),
     "other value of a protected taint": Case(DEV, EMPTY, PODS, tolerating(toleration("gpu", "b"))),

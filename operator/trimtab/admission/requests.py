@@ -118,10 +118,41 @@ class NodeAffinity(_Wire, frozen=True, omit_defaults=True):
     )
 
 
+class AffinityTerm(_Wire, frozen=True, omit_defaults=True):
+    """The topology key of core/v1 PodAffinityTerm."""
+
+    topology_key: str = ""
+
+
+class WeightedAffinityTerm(_Wire, frozen=True, omit_defaults=True):
+    """core/v1 WeightedPodAffinityTerm."""
+
+    pod_affinity_term: AffinityTerm = AffinityTerm()
+
+
+class PodAffinity(_Wire, frozen=True, omit_defaults=True):
+    """core/v1 PodAffinity, or PodAntiAffinity."""
+
+    required: tuple[AffinityTerm, ...] | None = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[WeightedAffinityTerm, ...] | None = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
 class Affinity(_Wire, frozen=True, omit_defaults=True):
-    """The node affinity of core/v1 Affinity."""
+    """core/v1 Affinity."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(_Wire, frozen=True):
+    """The topology key of core/v1 TopologySpreadConstraint."""
+
+    topology_key: str = ""
 
 
 class Resources(_Wire, frozen=True):
@@ -152,6 +183,7 @@ class PodSpec(_Wire, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None

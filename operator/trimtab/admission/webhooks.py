@@ -35,6 +35,7 @@ from trimtab.api.placement_admission import (
     EPHEMERAL_CONTAINERS,
     NODE_AFFINITY,
     TOLERATIONS,
+    TOPOLOGY_KEYS,
     FailurePolicy,
     PlacementAdmissionSpec,
 )
@@ -170,7 +171,8 @@ def rule_scopes(spec: PlacementAdmissionSpec) -> list[RuleScope]:
         validates |= {Scope.DAEMON_SETS} if DAEMON_SETS in checks else set()
         validates |= {Scope.EPHEMERAL_CONTAINERS} if EPHEMERAL_CONTAINERS in checks else set()
         fields = ["nodeName", "nodeSelector"]
-        fields += ["affinity"] if NODE_AFFINITY in checks else []
+        fields += ["affinity"] if {NODE_AFFINITY, TOPOLOGY_KEYS} & set(checks) else []
+        fields += ["topologySpreadConstraints"] if TOPOLOGY_KEYS in checks else []
         fields += ["tolerations"] if TOLERATIONS in checks else []
         found.append(RuleScope(constraints.failure_policy, validates=validates, concerns_pod=_has_any(fields)))
     if (selector := spec.pod_node_selector) is not None:

@@ -78,7 +78,10 @@ TOLERATIONS: Final = "Tolerations"
 GATED_POD_UPDATES: Final = "GatedPodUpdates"
 EPHEMERAL_CONTAINERS: Final = "EphemeralContainers"
 DAEMON_SETS: Final = "DaemonSets"
-AdditionalCheck = Literal["NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets"]
+TOPOLOGY_KEYS: Final = "TopologyKeys"
+AdditionalCheck = Literal[
+    "NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets", "TopologyKeys"
+]
 
 FailurePolicy = Literal["Fail", "Ignore"]
 
@@ -193,8 +196,10 @@ class PodNodeConstraints(Spec, frozen=True):
             "rejects pods that tolerate a taint in protectedTaints. GatedPodUpdates restricts changes to the node "
             "selector of pods with scheduling gates, and together with NodeAffinity also changes to their node "
             "affinity. EphemeralContainers restricts the addition of ephemeral containers to pods that the user could "
-            "not create. DaemonSets extends the rule to the pod templates of DaemonSets.",
-            limit=5,
+            "not create. DaemonSets extends the rule to the pod templates of DaemonSets. TopologyKeys restricts pod "
+            "affinity, pod anti-affinity and topology spread constraints whose topologyKey is in "
+            "nodeSelectorLabelBlacklist.",
+            limit=6,
             **SET,
         ),
     ] = ()

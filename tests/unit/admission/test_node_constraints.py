@@ -25,6 +25,7 @@ from trimtab.admission.rules.node_constraints import (
     BY_NODE_NAME,
     BY_NODE_NAME_AND_LABELS,
     BY_TOLERATIONS,
+    BY_TOPOLOGY,
     EPHEMERAL,
     PodNodeConstraintsRule,
 )
@@ -32,7 +33,7 @@ from trimtab.admission.tolerations import MAX_TOLERATIONS, TOO_MANY
 from trimtab.admission.users import WORKLOAD_CONTROLLERS
 from trimtab.api.placement_admission import PodNodeConstraints, ProtectedTaint
 
-ALL_CHECKS = ("NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets")
+ALL_CHECKS = ("NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets", "TopologyKeys")
 PROTECTED = (
     ProtectedTaint(key="dedicated", value="team-a", effect="NoSchedule"),
     ProtectedTaint(key="gpu"),
@@ -272,6 +273,42 @@ def test_node_affinity(term: Any, keys: str, preferred: bool) -> None:
     of = request(affinity(expression("os", "In", "linux"), term, preferred=preferred))
     assert refusals(STRICT, of) == ([BY_AFFINITY.format(keys)] if keys else [])
     assert refusals(PLAIN, of) == []
+
+
+def near(key: str, *, kind: str = "podAffinity", preferred: bool = False) -> PodSpec:
+    term = {"topologyKey": key}
+    name = f"{'preferred' if preferred else 'required'}DuringSchedulingIgnoredDuringExecution"
+    return pod_spec(affinity={kind: {name: [{"weight": 1, "podAffinityTerm": term} if preferred else term]}})
+
+
+def spread(*keys: str) -> PodSpec:
+    return pod_spec(topologySpreadConstraints=[{"topologyKey": key, "maxSkew": 1} for key in keys])
+
+
+@pytest.mark.parametrize(
+    ("spec", "keys"),
+    [
+        (near("region"), "region"),
+        (near("region", preferred=True), "region"),
+        (near("kubernetes.io/hostname", kind="podAntiAffinity"), "kubernetes.io/hostname"),
+        (near("region", kind="podAntiAffinity", preferred=True), "region"),
+        (near("zone"), ""),
+        (spread("region", "zone", "kubernetes.io/hostname"), "kubernetes.io/hostname region"),
+        (spread("zone"), ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_topology_keys(spec: PodSpec, keys: str, kind: str) -> None:
+    assert refusals(STRICT, request(spec, kind=kind)) == ([BY_TOPOLOGY.format(keys)] if keys else [])
+    assert refusals(PLAIN, request(spec, kind=kind)) == []
+    assert refusals(STRICT, request(spec, kind="Pod", user=CONTROLLER)) == []
+
+
+def test_topology_keys_of_a_pod_that_exists_are_not_chosen_by_who_updates_it() -> None:
+    old = replace(spread("region"), scheduling_gates=pod_spec(**GATED).scheduling_gates)
+    assert refusals(STRICT, request(replace(old, node_selector={"os": "linux"}), old=old)) == []
+    ephemeral = request(old, old=old, subresource="ephemeralcontainers")
+    assert refusals(STRICT, ephemeral) == [EPHEMERAL + BY_TOPOLOGY.format("region")]
 
 
 def test_name_of_the_node_is_restricted_without_blacklist() -> None:

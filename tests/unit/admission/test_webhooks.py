@@ -153,6 +153,10 @@ def test_pods_that_no_rule_concerns_are_excluded() -> None:
     assert "affinity" not in node_name
     affinity = concerns("podNodeConstraints: {additionalChecks: [NodeAffinity]}", "validate-fail")
     assert "has(object.spec.affinity)" in affinity
+    assert "topologySpreadConstraints" not in affinity
+    topology = concerns("podNodeConstraints: {additionalChecks: [TopologyKeys]}", "validate-fail")
+    assert "has(object.spec.affinity)" in topology
+    assert "has(object.spec.topologySpreadConstraints)" in topology
     assert "requests" in concerns("extendedResourceToleration: {}", "mutate-ignore")
     assert not concerns("extendedResourceToleration: {}\ndefaultTolerationSeconds: {}", "mutate-ignore")
 

@@ -211,6 +211,19 @@ def convert_node_constraints(
                 f'{prefix} + {literal(before)} + variables.requirements.join(" ") + {literal(after)}',
             )
         )
+    if api.TOPOLOGY_KEYS in checks:
+        variables["topologyKeys"] = (
+            f"variables.considered && !variables.controller ? {_topology_keys('variables.spec')}.filter(k, "
+            f"k in {blacklist} && !(k in {_topology_keys('variables.before')})).distinct().sort() : []"
+        )
+        before, after = node_constraints.BY_TOPOLOGY.split("{}")
+        validations.append(
+            Validation(
+                f"variables.topologyKeys.size() == 0 || {MAY_BIND}",
+                "node selection by topology keys is prohibited by policy for your role",
+                f'{prefix} + {literal(before)} + variables.topologyKeys.join(" ") + {literal(after)}',
+            )
+        )
     if api.TOLERATIONS in checks:
         defaults = api_server_defaults(spec.default_toleration_seconds)
         matches = (
@@ -263,6 +276,18 @@ def _terms(spec: str) -> str:
         f"({affinity}.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([]) + "
         f"{affinity}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(p, p.preference))"
     )
+
+
+def _topology_keys(spec: str) -> str:
+    """Return an expression of the topology keys of pod affinity, pod anti-affinity and topology spread constraints."""
+    keys = [f"{spec}.?topologySpreadConstraints.orValue([]).map(c, string(c.topologyKey))"]
+    for field in ("podAffinity", "podAntiAffinity"):
+        affinity = f"{spec}.?affinity.?{field}"
+        required = f"{affinity}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+        preferred = f"{affinity}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
+        keys.append(f"{required}.map(t, string(t.topologyKey))")
+        keys.append(f"{preferred}.map(p, string(p.podAffinityTerm.topologyKey))")
+    return f"({' + '.join(keys)})"
 
 
 def _protected(taint: ProtectedTaint) -> dict[str, str]:

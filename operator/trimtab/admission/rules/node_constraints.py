@@ -35,6 +35,7 @@ from trimtab.admission.requests import (
     CREATE,
     DAEMON_SET,
     TEMPLATE_PATHS,
+    Affinity,
     Attributes,
     NodeTerm,
     PodSpec,
@@ -51,6 +52,7 @@ from trimtab.api.placement_admission import (
     NODE_AFFINITY,
     POD_NODE_CONSTRAINTS,
     TOLERATIONS,
+    TOPOLOGY_KEYS,
     FailurePolicy,
     PodNodeConstraints,
     ProtectedTaint,
@@ -67,6 +69,7 @@ BY_LABELS: Final = "node selection by label(s) [{}] is prohibited by policy for 
 BY_NODE_NAME_AND_LABELS: Final = "node selection by nodeName and label(s) [{}] is prohibited by policy for your role"
 """The messages of OpenShift's plugin."""
 BY_AFFINITY: Final = "node selection by node affinity for [{}] is prohibited by policy for your role"
+BY_TOPOLOGY: Final = "node selection by topology key(s) [{}] is prohibited by policy for your role"
 BY_TOLERATIONS: Final = "toleration of protected taint(s) [{}] is prohibited by policy for your role"
 EPHEMERAL: Final = "ephemeral containers are prohibited by policy for your role, because you could not create the pod: "
 
@@ -82,12 +85,15 @@ class _Selection(Struct, frozen=True):
         labels: the items of the node selector with blacklisted keys.
         requirements: the requirements of the node affinity for blacklisted keys or the name of the node.
         tolerations: the tolerations of protected taints.
+        topology_keys: the blacklisted labels by whose values nodes are grouped for pod affinity, pod anti-affinity or
+            topology spread constraints.
     """
 
     node_name: bool = False
     labels: frozenset[tuple[str, str]] = frozenset()
     requirements: frozenset[Requirement] = frozenset()
     tolerations: frozenset[Toleration] = frozenset()
+    topology_keys: frozenset[str] = frozenset()
 
     def __sub__(self, other: _Selection) -> _Selection:
         return _Selection(
@@ -95,10 +101,11 @@ class _Selection(Struct, frozen=True):
             labels=self.labels - other.labels,
             requirements=self.requirements - other.requirements,
             tolerations=self.tolerations - other.tolerations,
+            topology_keys=self.topology_keys - other.topology_keys,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.node_name or self.labels or self.requirements or self.tolerations)
+        return bool(self.node_name or self.labels or self.requirements or self.tolerations or self.topology_keys)
 
 
 class PodNodeConstraintsRule(RuleDefaults):
@@ -145,7 +152,7 @@ class PodNodeConstraintsRule(RuleDefaults):
         """Warn a user who may select nodes, but whose pods are created by a controller that may not."""
         if request.kind not in _CONTROLLED or is_workload_controller(request.user):
             return
-        spec = replace(request.pod.spec, affinity=None, tolerations=None)
+        spec = _without_additional(request.pod.spec)
         if not request.same_template and self._selection(request, spec) - self._added_by_others(request):
             yield (
                 f"pods of this {request.kind} will be refused, unless the controllers that create them may create "
@@ -195,7 +202,10 @@ class PodNodeConstraintsRule(RuleDefaults):
                 raise Refusal(TOO_MANY, unless_may_bind=True)
             chosen = (each for each in spec.tolerations if each not in self._api_server_defaults)
             tolerations = frozenset(each for each in chosen if any(self._tolerated_by(each)))
-        return _Selection(node_name, labels, requirements, tolerations)
+        topology_keys: frozenset[str] = frozenset()
+        if TOPOLOGY_KEYS in self._checks:
+            topology_keys = self._blacklist.intersection(_topology_keys(spec))
+        return _Selection(node_name, labels, requirements, tolerations, topology_keys)
 
     def _restricted(self, spec: PodSpec) -> Iterator[Requirement]:
         """Yield requirements for blacklisted labels, whatever the operator, and for the name of the node."""
@@ -212,8 +222,8 @@ class PodNodeConstraintsRule(RuleDefaults):
                 yield taint
 
     def _added_by_others(self, request: Attributes) -> _Selection:
-        """Return what other rules would add to the pod if it had no node selector, node affinity and tolerations."""
-        spec = replace(request.pod.spec, node_selector=None, affinity=None, tolerations=None)
+        """Return what other rules would add to the pod if it selected no nodes itself."""
+        spec = _without_additional(replace(request.pod.spec, node_selector=None))
         creation = replace(request, operation=CREATE, subresource="", old=None)
         for rule in self._others:
             try:
@@ -230,6 +240,8 @@ class PodNodeConstraintsRule(RuleDefaults):
             yield BY_LABELS.format(labels)
         if selection.requirements:
             yield BY_AFFINITY.format(_listed(each.key for each in selection.requirements))
+        if selection.topology_keys:
+            yield BY_TOPOLOGY.format(_listed(selection.topology_keys))
         if selection.tolerations:
             taints = {
                 format_protected_taint(taint) for each in selection.tolerations for taint in self._tolerated_by(each)
@@ -237,10 +249,24 @@ class PodNodeConstraintsRule(RuleDefaults):
             yield BY_TOLERATIONS.format(_listed(taints))
 
 
+def _without_additional(spec: PodSpec) -> PodSpec:
+    """Return a pod spec without the fields that only the additional checks consider."""
+    return replace(spec, affinity=None, tolerations=None, topology_spread_constraints=None)
+
+
 def _terms(spec: PodSpec) -> Iterator[NodeTerm]:
     affinity = spec.node_affinity
     yield from (affinity.required and affinity.required.node_selector_terms) or ()
     yield from (each.preference for each in affinity.preferred or ())
+
+
+def _topology_keys(spec: PodSpec) -> Iterator[str]:
+    affinity = spec.affinity or Affinity()
+    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if each is not None:
+            yield from (term.topology_key for term in each.required or ())
+            yield from (weighted.pod_affinity_term.topology_key for weighted in each.preferred or ())
+    yield from (each.topology_key for each in spec.topology_spread_constraints or ())
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,6 +8,9 @@ A workload is reported once, whatever its number of pods: the result for its pod
 that have the same result. If a rule does not apply to templates, the workload is reported with the result for its pods,
 and also if it has none and its pods would be refused. Only pods without a controller are reported one by one.
 
+DaemonSets are kept with the warning that their author would receive: kubelets reject their pods again and again if
+PodNodeSelector adds a node selector that the DaemonSet controller does not know.
+
 Terminated pods, mirror pods, finished Jobs, and objects that are being deleted are not audited, because nothing creates
 them again.
 """
@@ -24,6 +27,7 @@ from msgspec.structs import replace
 
 from trimtab.admission.requests import (
     CREATE,
+    DAEMON_SET,
     KUBE_SYSTEM,
     MIRROR_ANNOTATION,
     POD,
@@ -41,7 +45,13 @@ from trimtab.admission.requests import (
 from trimtab.admission.rules import AdmissionRule, Refusal
 from trimtab.api.placement_admission import RuleName
 from trimtab.api.plan import Admission, Kept, Mutate, PlannedToleration, Refuse
-from trimtab.api.reasons import ADMISSION_MUTATED, ADMISSION_REFUSED, NAMESPACE_EXEMPT, REQUIRES_PODS_BINDING
+from trimtab.api.reasons import (
+    ADMISSION_MUTATED,
+    ADMISSION_REFUSED,
+    ADMISSION_WARNED,
+    NAMESPACE_EXEMPT,
+    REQUIRES_PODS_BINDING,
+)
 from trimtab.kube.wire.decode import decode_as
 
 NAMESPACE: Final = "Namespace"
@@ -255,6 +265,7 @@ class Audit:
         self._namespaces: dict[str, NamespaceInfo] = {}
         self._controllers: dict[_Key, Owner] = {}
         self._templates: dict[_Key, dict[_Identity, _Finding]] = {}
+        self._warnings: dict[_Key, list[tuple[RuleName, str]]] = {}
         self._pods: dict[_Key, dict[_Identity, tuple[_Finding, int]]] = {}
         self._counts: dict[_Key, Counter[tuple[RuleName, bool]]] = {}
 
@@ -284,6 +295,9 @@ class Audit:
             if each.rule not in refused:
                 findings.setdefault(each.identity, each)
         self._templates[key] = findings
+        if key.kind == DAEMON_SET:
+            refused = {each.rule for each in findings.values() if each.refused}
+            self._warnings[key] = [each for each in self._warnings_of(key, found.template) if each[0] not in refused]
 
     def _refusals_of_pods(self, key: _Key, template: PodTemplate) -> list[_Finding]:
         """Return the refusals of a pod that the workload's controller creates now, for rules that ignore templates.
@@ -309,6 +323,9 @@ class Audit:
         admissions: list[Admission] = []
         kept: list[Kept] = []
         for key in sorted({*self._templates, *self._pods}):
+            if key.namespace not in self._exempt:
+                for rule, message in self._warnings.get(key, ()):
+                    kept.append(Kept(key.kind, key.namespace, key.name, rule, ADMISSION_WARNED, message))
             for found, pods in self._summary(key):
                 if key.namespace not in self._exempt:
                     admissions.append(_action(key, found, pods))
@@ -371,17 +388,7 @@ class Audit:
 
     def _review(self, key: _Key, pod: PodTemplate, user: UserInfo, *, controlled: bool = False) -> Iterator[_Finding]:
         """Apply the rules to a pod or template as the webhooks do: all changes first, then the checks."""
-        request = Attributes(
-            kind=key.kind,
-            group=_GROUPS.get(key.kind, ""),
-            operation=CREATE,
-            name=key.name,
-            namespace=self._namespaces.get(key.namespace) or NamespaceInfo(key.namespace),
-            user=user,
-            pod=pod,
-            path="" if key.kind == POD else pointer(TEMPLATE_PATHS[_GROUPS[key.kind], key.kind]),
-            controlled=controlled,
-        )
+        request = self._creation(key, pod, user, controlled=controlled)
         spec = pod.spec
         for rule in self._rules:
             try:
@@ -397,6 +404,27 @@ class Audit:
         for rule in self._rules:
             for refusal in rule.validate(final):
                 yield _refused(rule, refusal, spec)
+
+    def _warnings_of(self, key: _Key, template: PodTemplate) -> Iterator[tuple[RuleName, str]]:
+        """Yield the warnings of rules for the author of a template."""
+        request = self._creation(key, template, ORDINARY_USER)
+        for rule in self._rules:
+            for message in rule.warnings(request):
+                yield rule.name, message
+
+    def _creation(self, key: _Key, pod: PodTemplate, user: UserInfo, *, controlled: bool = False) -> Attributes:
+        """Return the request with which a user creates a pod or workload."""
+        return Attributes(
+            kind=key.kind,
+            group=_GROUPS.get(key.kind, ""),
+            operation=CREATE,
+            name=key.name,
+            namespace=self._namespaces.get(key.namespace) or NamespaceInfo(key.namespace),
+            user=user,
+            pod=pod,
+            path="" if key.kind == POD else pointer(TEMPLATE_PATHS[_GROUPS[key.kind], key.kind]),
+            controlled=controlled,
+        )
 
 
 _LONGEST_CHAIN: Final = 4

@@ -847,6 +847,9 @@ REQUIRES_PODS_BINDING: Final = "RequiresPodsBinding"
 """A rule of the PlacementAdmission refuses the object unless its user may create ``pods/binding`` in the namespace."""
 ADMISSION_MUTATED: Final = "AdmissionMutated"
 """A rule of the PlacementAdmission changes the tolerations, the node selector or the node affinity of the object."""
+ADMISSION_WARNED: Final = "AdmissionWarned"
+"""A rule of the PlacementAdmission admits the DaemonSet, but kubelets would reject its pods. The message is the warning
+that the author of the DaemonSet receives."""
 NAMESPACE_EXEMPT: Final = "NamespaceExempt"
 """A rule of the PlacementAdmission would refuse the object, but does not apply to its namespace."""
 

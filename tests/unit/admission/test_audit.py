@@ -18,6 +18,7 @@ from trimtab.admission.rules.node_selector import CONFLICT, PodNodeSelectorRule
 from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule
 from trimtab.api.placement_admission import DedicatedNodes, DefaultTolerationSeconds, PodNodeSelector, RuleName
 from trimtab.api.plan import Mutate, PlannedToleration, Refuse
+from trimtab.api.reasons import ADMISSION_WARNED
 from trimtab.kube.errors import InputError
 
 POOLS = msgspec.convert(
@@ -222,6 +223,29 @@ def test_refusals_in_exempt_namespaces_are_kept() -> None:
         ("Deployment", "kube-system", "DedicatedNodes", "NamespaceExempt"),
         ("Deployment", "mine", "DedicatedNodes", "NamespaceExempt"),
     ]
+
+
+DEFAULT_SELECTOR = PodNodeSelectorRule(PodNodeSelector(cluster_default_node_selector="zone=a"))
+
+
+@pytest.mark.parametrize(
+    ("found", "warned"),
+    [
+        (workload("DaemonSet", "logs"), True),
+        (workload("DaemonSet", "logs", nodeSelector={"zone": "a"}), False),
+        (workload("DaemonSet", "logs", "exempt"), False),
+        (workload("Deployment", "web"), False),
+    ],
+)
+def test_daemon_set_without_the_node_selector_of_its_namespace_is_kept_with_a_warning(found: Any, warned: bool) -> None:
+    kept = audited(found, rules=(DEFAULT_SELECTOR,), exempt=("exempt",)).kept
+    expected = [("DaemonSet", "shop", "logs", "PodNodeSelector", ADMISSION_WARNED)] if warned else []
+    assert [(each.kind, each.namespace, each.name, each.strategy, each.reason) for each in kept] == expected
+
+
+def test_daemon_set_whose_pods_are_refused_is_reported_once() -> None:
+    result = audited(workload("DaemonSet", "logs", nodeSelector={"zone": "b"}), rules=(DEFAULT_SELECTOR,))
+    assert ([type(each) for each in result.admissions], result.kept) == ([Refuse], ())
 
 
 def test_order_of_objects_does_not_matter() -> None:

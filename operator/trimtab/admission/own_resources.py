@@ -20,7 +20,9 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
+from trimtab.admission.audit import Audit, AuditedObject, decode
 from trimtab.admission.requests import Toleration, WireRequest
+from trimtab.admission.rules.node_selector import PodNodeSelectorRule
 from trimtab.admission.rules.toleration_seconds import api_server_defaults
 from trimtab.admission.tolerations import is_covered
 from trimtab.api import (
@@ -28,8 +30,10 @@ from trimtab.api import (
     descheduler_policy,
     machine_autoscaler,
     node_pressure_policy,
+    placement_admission,
     scheduler_policy,
 )
+from trimtab.api.bounds import named, plural
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.decode import (
     CLUSTER_AUTOSCALER,
@@ -51,6 +55,7 @@ from trimtab.api.placement_admission import (
     PodToleration,
     parse_node_selector,
 )
+from trimtab.api.reasons import ADMISSION_WARNED
 from trimtab.api.scalars import parse_duration
 from trimtab.api.scheduler_policy import SchedulerPolicy
 from trimtab.api.schema import FieldError
@@ -61,8 +66,10 @@ from trimtab.kube.api import Api, Forbidden, NotFound
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
+    DAEMON_SETS,
     DESCHEDULER_POLICIES,
     MACHINE_AUTOSCALERS,
+    NAMESPACES,
     NODE_PRESSURE_POLICIES,
     PRIORITY_CLASSES,
     SCHEDULER_POLICIES,
@@ -146,6 +153,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         scheduler_policies: all valid SchedulerPolicies.
         pressure_policies: all valid NodePressurePolicies.
         cluster_autoscaler: the ClusterAutoscaler named default; ``None`` if there is none or if it is invalid.
+        daemon_sets: all namespaces and then all DaemonSets, for the audit of a PlacementAdmission.
         find_conflicts: returns the conflicts among policies.
         find_kubelet_conflicts: returns the conflicts of a NodePressurePolicy with kubelets.
     """
@@ -156,6 +164,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
     scheduler_policies: Sequence[SchedulerPolicy] = ()
     pressure_policies: Sequence[NodePressurePolicy] = ()
     cluster_autoscaler: ClusterAutoscaler | None = None
+    daemon_sets: Sequence[AuditedObject] = ()
     find_conflicts: FindConflicts = _no_conflicts
     find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts
 
@@ -165,6 +174,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         objects: Iterable[Mapping[str, Any]],
         *,
         priority_classes: Collection[str] | None = None,
+        daemon_sets: Sequence[AuditedObject] = (),
         find_conflicts: FindConflicts = _no_conflicts,
         find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts,
     ) -> OtherObjects:
@@ -173,6 +183,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         Args:
             objects: own resources of any kind, as the API server returns them, with ``kind`` and ``apiVersion``.
             priority_classes: see :class:`OtherObjects`.
+            daemon_sets: see :class:`OtherObjects`.
             find_conflicts: see :class:`OtherObjects`.
             find_kubelet_conflicts: see :class:`OtherObjects`.
         """
@@ -190,6 +201,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             scheduler_policies=tuple(found[scheduler_policy.KIND]),
             pressure_policies=tuple(found[node_pressure_policy.KIND]),
             cluster_autoscaler=autoscalers[0] if autoscalers else None,
+            daemon_sets=daemon_sets,
             find_conflicts=find_conflicts,
             find_kubelet_conflicts=find_kubelet_conflicts,
         )
@@ -274,6 +286,7 @@ def _warnings(value: Any, existing: OtherObjects) -> Findings:
             yield from _pressure_warnings(value, existing)
         case PlacementAdmission():
             yield from _admission_warnings(value.spec)
+            yield from _stranded_daemon_sets(value.spec, existing.daemon_sets)
 
 
 # --- DeschedulerPolicy -----------------------------------------------------------------------------------------------
@@ -485,6 +498,23 @@ def _admission_warnings(spec: PlacementAdmissionSpec) -> Findings:
     yield from _pool_warnings(spec)
 
 
+def _stranded_daemon_sets(spec: PlacementAdmissionSpec, objects: Iterable[AuditedObject]) -> Findings:
+    """Warn of existing DaemonSets to whose pods a node selector is added that their controller does not consider."""
+    if spec.pod_node_selector is None:
+        return
+    audit = Audit([PodNodeSelectorRule(spec.pod_node_selector)], exempt=spec.exempt_namespaces)
+    for each in objects:
+        audit.add(each)
+    found = [f"{each.namespace}/{each.name}" for each in audit.result().kept if each.reason == ADMISSION_WARNED]
+    if found:
+        yield FieldError(
+            "spec.podNodeSelector",
+            f"kubelets would reject pods of {plural(len(found), 'DaemonSet')} again and again, because their pod "
+            f"templates lack the node selector of their namespaces: {named(found)}. Set exemptDaemonSetPods, or add "
+            "the labels to the pod templates",
+        )
+
+
 def _whitelist_warnings(spec: PlacementAdmissionSpec) -> Findings:
     """Warn of whitelists that refuse every pod of a namespace without its own node selector."""
     rule = spec.pod_node_selector
@@ -557,6 +587,7 @@ COMPARED: Final[Mapping[str, tuple[Resource, ...]]] = {
     machine_autoscaler.KIND: (MACHINE_AUTOSCALERS, CLUSTER_AUTOSCALERS),
     scheduler_policy.KIND: (SCHEDULER_POLICIES,),
     node_pressure_policy.KIND: (NODE_PRESSURE_POLICIES,),
+    placement_admission.KIND: (NAMESPACES, DAEMON_SETS),
 }
 """The resources with which an object is compared, by its kind."""
 READ_TIMEOUT: Final = 1.5
@@ -595,9 +626,11 @@ class OwnResourceReviewer:
         compared = COMPARED.get(kind, ())
         listed = dict(zip(compared, await asyncio.gather(*map(self._list, compared)), strict=True))
         classes = listed.pop(PRIORITY_CLASSES, None)
+        audited = [each for resource in (NAMESPACES, DAEMON_SETS) for each in listed.pop(resource, None) or ()]
         existing = OtherObjects.of(
             (each for items in listed.values() for each in items or ()),
             priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
+            daemon_sets=[decode(each["kind"], each) for each in audited],
             find_conflicts=self._find_conflicts,
             find_kubelet_conflicts=self._find_kubelet_conflicts,
         )

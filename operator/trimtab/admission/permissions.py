@@ -8,6 +8,7 @@ from trimtab.api.placement_admission import PlacementAdmissionSpec
 from trimtab.controller.permissions import Requirement, events, requirements
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
+    DAEMON_SETS,
     DESCHEDULER_POLICIES,
     MACHINE_AUTOSCALERS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -59,6 +60,7 @@ def required_permissions(
             CLUSTER_AUTOSCALERS,
             MACHINE_AUTOSCALERS,
             PRIORITY_CLASSES,
+            DAEMON_SETS,
             granted_by=CHART_VALUE,
             essential=False,
         ),

@@ -323,6 +323,7 @@ def test_legal_but_unwise_settings_are_warnings(
         (SCHEDULER, {"schedulerpolicies"}),
         (pressure(), {"nodepressurepolicies"}),
         (own("TaintManager", {}), set()),
+        (own("PlacementAdmission", {}), {"namespaces", "daemonsets"}),
         ({"kind": "DeschedulingRun", "spec": {}}, set()),
     ],
 )
@@ -332,6 +333,36 @@ async def test_only_the_objects_with_which_the_kind_is_compared_are_listed(
     api = FakeApi()
     await OwnResourceReviewer(api, conflicts).review(wire(new, kind=new["kind"]))
     assert {call.path.rpartition("/")[2] for call in api.sent("GET")} == listed
+
+
+@pytest.mark.parametrize(
+    ("rules", "stranded"),
+    [
+        ("podNodeSelector: {clusterDefaultNodeSelector: zone=a}", True),
+        ("{exemptNamespaces: [shop], podNodeSelector: {clusterDefaultNodeSelector: zone=a}}", False),
+        ("podNodeSelector: {clusterDefaultNodeSelector: zone=a, exemptDaemonSetPods: true}", False),
+        ("podNodeSelector: {}", False),
+        ("podNodeConstraints: {}", False),
+    ],
+)
+async def test_daemon_sets_that_a_node_selector_strands_are_a_warning(rules: str, stranded: bool) -> None:
+    api = FakeApi()
+    for name in ("shop", "kube-system", "empty"):
+        annotations = {"scheduler.alpha.kubernetes.io/node-selector": ""} if name == "empty" else {}
+        api.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name, "annotations": annotations}})
+        for each, selector in (("logs", {}), ("fits", {"zone": "a"})):
+            template = {"spec": {"nodeSelector": selector}}
+            metadata = {"name": each, "namespace": name}
+            api.put(
+                f"/apis/apps/v1/namespaces/{name}/daemonsets/{each}",
+                {"metadata": metadata, "spec": {"template": template}},
+            )
+    review = await OwnResourceReviewer(api).review(wire(admission(rules), kind="PlacementAdmission"))
+    assert review.errors == ()
+    assert fields(review.warnings) == (["spec.podNodeSelector"] if stranded else [])
+    assert [name for name in ("shop/logs", "fits", "kube-system", "empty") if name in str(review.warnings)] == (
+        ["shop/logs"] if stranded else []
+    )
 
 
 def test_field_of_a_newer_schema_is_not_refused() -> None:

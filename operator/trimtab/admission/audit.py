@@ -1,8 +1,8 @@
 """Audits existing objects: which of them the rules would refuse or change if an ordinary user created them now.
 
-The audit calls the same reviewer as the webhooks. It assumes a user who is in no group and may not create pods/binding,
-so it shows the results for a typical user. Pods with a controller are assumed to be created by that controller,
-as in the cluster.
+The audit calls the same reviewer as the webhooks. It assumes a user who may not create pods/binding and is only in the
+groups that are given, none by default, so it shows the results for a typical user or for a team. Pods with a controller
+are assumed to be created by that controller, as in the cluster.
 
 A workload is reported once, whatever its number of pods: the result for its pod template, with the number of its pods
 that have the same result. If a rule does not apply to templates, the workload is reported with the result for its pods,
@@ -18,7 +18,7 @@ them again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -257,10 +257,14 @@ class Audit:
     Args:
         rules: the rules, in order.
         exempt: namespaces to which the rules do not apply, in addition to kube-system.
+        groups: the groups of the user who is assumed to create workloads and pods without a controller.
     """
 
-    def __init__(self, rules: Sequence[AdmissionRule], *, exempt: Collection[str] = ()) -> None:
+    def __init__(
+        self, rules: Sequence[AdmissionRule], *, exempt: Collection[str] = (), groups: Iterable[str] = ()
+    ) -> None:
         self._rules = rules
+        self._user = replace(ORDINARY_USER, groups=tuple(groups))
         self._exempt = frozenset((KUBE_SYSTEM, *exempt))
         self._namespaces: dict[str, NamespaceInfo] = {}
         self._controllers: dict[_Key, Owner] = {}
@@ -288,7 +292,7 @@ class Audit:
             return
         controlled = found.controller is not None
         findings = {
-            each.identity: each for each in self._review(key, found.template, ORDINARY_USER, controlled=controlled)
+            each.identity: each for each in self._review(key, found.template, self._user, controlled=controlled)
         }
         refused = {each.rule for each in findings.values() if each.refused}
         for each in self._refusals_of_pods(key, found.template):
@@ -359,11 +363,11 @@ class Audit:
             return
         if pod.spec.node_name and found.bound:
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
-        top, user, may_bind = key, ORDINARY_USER, False
+        top, user, may_bind = key, self._user, False
         if found.controller is not None:
             top = self._top(_Key(key.namespace, found.controller.kind, found.controller.name))
             account = _CONTROLLERS.get(found.controller.kind, "")
-            user, may_bind = _service_account(account) if account else ORDINARY_USER, account in _MAY_BIND
+            user, may_bind = _service_account(account) if account else self._user, account in _MAY_BIND
         findings = {
             each.identity: each
             for each in self._review(key, pod, user)
@@ -407,7 +411,7 @@ class Audit:
 
     def _warnings_of(self, key: _Key, template: PodTemplate) -> Iterator[tuple[RuleName, str]]:
         """Yield the warnings of rules for the author of a template."""
-        request = self._creation(key, template, ORDINARY_USER)
+        request = self._creation(key, template, self._user)
         for rule in self._rules:
             for message in rule.warnings(request):
                 yield rule.name, message

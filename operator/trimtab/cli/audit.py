@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,6 +14,7 @@ from trimtab.admission.requests import POD, TEMPLATE_PATHS
 from trimtab.admission.reviewer import compile_rules
 from trimtab.api.placement_admission import PlacementAdmissionSpec
 from trimtab.cli.errors import InvalidObjectReporter
+from trimtab.cli.options import OPERATOR_NAMESPACE
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import (
     CRON_JOBS,
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     from trimtab.kube.api import Api
     from trimtab.kube.wire.files.reader import OnInvalid
     from trimtab.kube.wire.identity import ObjectIdentity
-
-OPERATOR_NAMESPACE: Final = "trimtab-system"
-"""The namespace into which the documentation installs the operator. It is exempt."""
 
 RESOURCES: Final = (
     NAMESPACES,
@@ -66,12 +65,21 @@ class ClusterAudit:
 
     Args:
         spec: the rules.
+        groups: the groups of the user who is assumed to create the objects.
+        operator_namespace: the namespace of the operator, which is exempt.
     """
 
-    def __init__(self, spec: PlacementAdmissionSpec) -> None:
+    def __init__(
+        self,
+        spec: PlacementAdmissionSpec,
+        *,
+        groups: Sequence[str] = (),
+        operator_namespace: str = OPERATOR_NAMESPACE,
+    ) -> None:
         self.spec = spec
-        self._rules = compile_rules(spec)
-        self._exempt = (OPERATOR_NAMESPACE, *spec.exempt_namespaces)
+        self._new_audit = partial(
+            Audit, compile_rules(spec), exempt=(operator_namespace, *spec.exempt_namespaces), groups=groups
+        )
         self._objects: list[tuple[str, msgspec.Raw | Mapping[str, Any]]] = []
         self._result: AuditResult | None = None
 
@@ -105,7 +113,7 @@ class ClusterAudit:
         from trimtab.cluster.loader import LoadFailed
         from trimtab.kube.api import ApiError, Gone, NotFound, Unreachable
 
-        found = Audit(self._rules, exempt=self._exempt)
+        found = self._new_audit()
         for resource in RESOURCES:
             for attempt in range(RESTARTS + 1):
                 try:
@@ -133,7 +141,7 @@ class ClusterAudit:
                     err=True,
                 )
             # Pods are most of the objects, and decoded one at a time.
-            found = Audit(self._rules, exempt=self._exempt)
+            found = self._new_audit()
             for wanted in KINDS:
                 for kind, content in self._objects:
                     if kind == wanted:

@@ -163,6 +163,7 @@ def load_cluster_input(
     managed_fields: tuple[str, str] | None = None,
     history: bool = False,
     objects: bool = True,
+    audit_options: Mapping[str, Any] | None = None,
 ) -> ClusterInput:
     """Read a cluster, and what else its policies need.
 
@@ -176,6 +177,7 @@ def load_cluster_input(
         managed_fields: the kind and name of an object whose managedFields are read.
         history: whether to read the recorded actions of the controllers.
         objects: whether anything but the audit needs the cluster. If not, the snapshot of a live cluster is empty.
+        audit_options: keyword arguments of :class:`~trimtab.cli.audit.ClusterAudit`.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig is invalid.
@@ -190,7 +192,7 @@ def load_cluster_input(
     rolled: list[Rollouts] = []
     of_nodes: list[NodeStats] = []
     judging = _policies_measured_by(policies.descheduler, KUBERNETES_METRICS)
-    audit = _audit(source, policies)
+    audit = _audit(source, policies, audit_options or {})
     fields = _ManagedFields(managed_fields)
     past = _History(wanted=history)
     surging = any(each.spec.single_replica == SURGE for each in policies.descheduler)
@@ -244,12 +246,12 @@ def load_cluster_input(
     )
 
 
-def _audit(source: ClusterSource, policies: PolicySet) -> ClusterAudit | None:
+def _audit(source: ClusterSource, policies: PolicySet, options: Mapping[str, Any]) -> ClusterAudit | None:
     if policies.admission is None:
         return None
     from trimtab.cli.audit import ClusterAudit, audit_live
 
-    audit = ClusterAudit(policies.admission.spec)
+    audit = ClusterAudit(policies.admission.spec, **options)
     if source.cluster is None:
         audit_live(audit, kubeconfig=source.kubeconfig, context=source.context, skip_invalid=source.skip_invalid)
     return audit

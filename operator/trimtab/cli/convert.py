@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from trimtab.cli.errors import report_errors
-from trimtab.cli.options import STDIN, output_option, skip_invalid_option
+from trimtab.cli.options import STDIN, operator_namespace_option, output_option, skip_invalid_option
 from trimtab.kube.printable import printable
 
 if TYPE_CHECKING:
@@ -33,9 +33,18 @@ ADMISSION_POLICY: Final = "admission-policy"
     type=click.Path(dir_okay=False, writable=True),
     help="Also write the differences in behaviour to a file, with their severity, in the format of -o.",
 )
+@operator_namespace_option
 @skip_invalid_option
 @output_option("yaml", "json")
-def convert(*, files: tuple[str, ...], target: str | None, report: str | None, skip_invalid: bool, form: str) -> None:
+def convert(
+    *,
+    files: tuple[str, ...],
+    target: str | None,
+    report: str | None,
+    operator_namespace: str,
+    skip_invalid: bool,
+    form: str,
+) -> None:
     """Convert policies of other programs to policies of trimtab, for `kubectl apply` and `trimtab plan`.
 
     Descheduler policies: the command reads DeschedulerPolicy of descheduler/v1alpha1 and descheduler/v1alpha2, also in
@@ -69,7 +78,7 @@ def convert(*, files: tuple[str, ...], target: str | None, report: str | None, s
     With --to admission-policy, the command reads one PlacementAdmission, or an admission configuration of the kinds
     above, and prints a ValidatingAdmissionPolicy and a MutatingAdmissionPolicy with their bindings for each rule that
     Kubernetes 1.36 can apply without a webhook. Remove these rules from the PlacementAdmission afterwards. Rules that
-    are not converted, and differences, are reported on stderr. The namespaces kube-system and trimtab-system are
+    are not converted, and differences, are reported on stderr. The namespaces kube-system and --operator-namespace are
     exempt.
 
     Settings without an equivalent are reported on stderr, with their effect. Unknown and misplaced keys are errors,
@@ -88,7 +97,7 @@ def convert(*, files: tuple[str, ...], target: str | None, report: str | None, s
         schedulers, admission, pressure = SchedulerPolicies(), PlacementAdmissions(), NodePressurePolicies()
         if target == ADMISSION_POLICY:
             read_policies(files, skip_invalid=skip_invalid, readers=(admission,))
-            emit_all(_admission_policies(admission), form)
+            emit_all(_admission_policies(admission, operator_namespace), form)
             return
         autoscalers = AutoscalerDocuments()
         readers = (schedulers, admission, pressure, autoscalers)
@@ -100,20 +109,19 @@ def convert(*, files: tuple[str, ...], target: str | None, report: str | None, s
         emit_all(documents, form)
 
 
-def _admission_policies(admissions: PlacementAdmissions) -> tuple[dict[str, Any], ...]:
+def _admission_policies(admissions: PlacementAdmissions, operator_namespace: str) -> tuple[dict[str, Any], ...]:
     """Return the admission policies that a PlacementAdmission is converted to, and print the warnings.
 
     Raises:
         InputError: there is no PlacementAdmission, or none of its rules can be converted.
     """
     from trimtab.admission.admission_policies import to_admission_policies
-    from trimtab.cli.audit import OPERATOR_NAMESPACE
     from trimtab.kube.errors import InputError
 
     admission = admissions.object
     if admission is None:
         raise InputError(f"no PlacementAdmission found; --to {ADMISSION_POLICY} converts nothing else")
-    found = to_admission_policies(admission, exempt=(OPERATOR_NAMESPACE,))
+    found = to_admission_policies(admission, exempt=(operator_namespace,))
     name = f"{admission.kind}/{admission.name}"
     for warning in found.warnings:
         click.echo(f"trimtab: warning: {printable(name)}: {printable(str(warning))}", err=True)

@@ -167,3 +167,15 @@ def check_connection(cluster: str | None, kubeconfig: str | None, context: str |
         raise click.UsageError(
             "--cluster reads files, --kubeconfig and --context select a live cluster: they cannot be combined"
         )
+
+
+OPERATOR_NAMESPACE: Final = "trimtab-system"
+"""The namespace into which the documentation installs the operator."""
+
+operator_namespace_option: Final = click.option(
+    "--operator-namespace",
+    metavar="NAME",
+    default=OPERATOR_NAMESPACE,
+    show_default=True,
+    help="Namespace of the operator, to which the rules of a PlacementAdmission do not apply.",
+)

@@ -9,7 +9,9 @@ import click
 from trimtab.cli.errors import CommandError, report_errors
 from trimtab.cli.inspection_client import ask_operator, direct_option
 from trimtab.cli.options import (
+    OPERATOR_NAMESPACE,
     cluster_options,
+    operator_namespace_option,
     output_option,
     parse_time,
     prometheus_options,
@@ -41,6 +43,15 @@ if TYPE_CHECKING:
     is_flag=True,
     help=f"Show all kept pods and nodes, not only the first {SHOWN} of each reason; in HTML: all rows.",
 )
+@click.option(
+    "--as-group",
+    "groups",
+    metavar="GROUP",
+    multiple=True,
+    help="Group of the user who is assumed to create the objects, for the audit of a PlacementAdmission. May be given "
+    "several times. Default: no group.",
+)
+@operator_namespace_option
 @scoring_option("Policies that the scheduler would undo are refused.")
 @prometheus_options
 @direct_option
@@ -54,6 +65,8 @@ def plan(
     policies: tuple[str, ...],
     now: int | None,
     everything: bool,
+    groups: tuple[str, ...],
+    operator_namespace: str,
     scoring: Scoring | None,
     prometheus_url: str,
     prometheus_token_file: str,
@@ -88,7 +101,8 @@ def plan(
     pods are placed before nodes are added and before pods are moved.
 
     With a PlacementAdmission, the plan shows which existing objects its rules would refuse or change if an ordinary
-    user, who is in no group and has no permission to create pods/binding, created them now. The objects are workloads,
+    user, who is in no group except those of --as-group and has no permission to create pods/binding, created them now.
+    The objects are workloads,
     by their pod template and with the number of their pods that have the same result, and pods without a controller.
     Existing objects are not changed. Objects in exempt namespaces that would be refused elsewhere are kept. Whether a
     user or a scheduler has set spec.nodeName of an existing pod is only known from its managedFields (kubectl get
@@ -111,7 +125,8 @@ def plan(
     source = ClusterSource(cluster=cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
     source.check()
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
-    live = cluster is None and not (policies or now or scoring or prometheus or skip_invalid or direct)
+    changed = operator_namespace != OPERATOR_NAMESPACE or groups
+    live = cluster is None and not (policies or now or scoring or prometheus or skip_invalid or direct or changed)
     with report_errors():
         document = None
         if live and form != "html":
@@ -131,6 +146,7 @@ def plan(
             stats=bool(wanted.pressure),
             prometheus=prometheus,
             objects=form == "html" or _needs_objects(wanted),
+            audit_options={"groups": groups, "operator_namespace": operator_namespace},
         )
         if form == "html":
             print_html_report(loaded, everything=everything)

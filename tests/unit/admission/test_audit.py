@@ -215,6 +215,16 @@ def test_creator_is_the_controller_or_an_ordinary_user() -> None:
     assert [each.path for each in rule.seen] == ["/spec/template", "", "", "", ""]
 
 
+def test_creator_is_in_the_given_groups() -> None:
+    block = {"pools": [{"name": "a", "groups": ["team"], "taint": {"key": "dedicated", "value": "a"}}]}
+    rule = DedicatedNodesRule(msgspec.convert(block, DedicatedNodes))
+    found = workload("Deployment", "web", tolerations=[OWN])
+    for groups, action in (((), Refuse), (("team",), Mutate)):
+        audit = Audit([rule], groups=groups)
+        audit.add(decode(*found))
+        assert [type(each) for each in audit.result().admissions] == [action]
+
+
 def test_refusals_in_exempt_namespaces_are_kept() -> None:
     objects = [workload("Deployment", "web", each, **CLAIMS) for each in ("kube-system", "mine", "shop")]
     result = audited(*objects, workload("Deployment", "other", "a"), exempt=("mine", "a"))

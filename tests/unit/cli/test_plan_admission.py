@@ -100,6 +100,23 @@ def test_file_with_workloads_alone_is_audited(run, write, policy) -> None:
     assert document["summary"]["Refuse"] == 1
 
 
+def test_audit_as_a_member_of_a_group(run, write, policy) -> None:
+    by_group = policy(ADMISSION.replace("namespaces: [team-a]", "groups: [team-a]"))
+    cluster = write("c.json", deployment("web", "shop", OWN))
+    for arguments, action in (((), "Refuse"), (("--as-group", "team-b", "--as-group", "team-a"), "Mutate")):
+        result = run("plan", "--cluster", cluster, "--policy", by_group, "--now", NOW, "-o", "json", *arguments)
+        assert [each["action"] for each in planned(result)["actions"]] == [action]
+
+
+@pytest.mark.parametrize(("arguments", "namespace"), [((), "trimtab-system"), (("--operator-namespace", "ops"), "ops")])
+def test_namespace_of_the_operator_is_exempt(run, write, policy, arguments, namespace) -> None:
+    cluster = write("c.json", *(deployment("web", each, OWN) for each in ("trimtab-system", "ops")))
+    result = run("plan", "--cluster", cluster, "--policy", policy(ADMISSION), "--now", NOW, "-o", "json", *arguments)
+    document = planned(result)
+    assert [each["namespace"] for each in document["kept"]] == [namespace]
+    assert len(document["actions"]) == 1
+
+
 def test_cluster_is_read_from_standard_input(run, write, policy) -> None:
     text = write("c.json", *objects()).read_bytes()
     found = run("plan", "--cluster", "-", "--policy", policy(ADMISSION), "--now", NOW, "-o", "json", stdin=text)

@@ -17,6 +17,8 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings
 
 HOLD = "local.trimtab.dev/hold"
+PRESSURE = "controllers.pressure.enabled=true"
+"""The chart value that installs the CRD of NodePressurePolicies."""
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,9 @@ def admission_cluster(
     if request.config.getoption("--cluster") != "local":
         pytest.skip("these tests run the admission role as a process next to a local control plane")
     with ExitStack() as stack:
-        cluster = AdmissionCluster(make_lasting_cluster(nodes=1), tmp_path_factory.mktemp("admission"), stack)
+        cluster = AdmissionCluster(
+            make_lasting_cluster(nodes=1), tmp_path_factory.mktemp("admission"), stack, values=[PRESSURE]
+        )
         cluster.start()
         yield cluster
 

@@ -29,6 +29,7 @@ SPREAD = {
 }
 PACK = {"HighNodeUtilization": {"params": {"nodeResourceUtilizationThresholds": {"thresholds": {"cpu": 20}}}}}
 LIMITED = {"limits": {"perCycle": 10}}
+HARD = {"memory.available": "1Gi"}
 
 
 def named(resource: Resource, name: str, **fields: Any) -> dict[str, Any]:
@@ -37,6 +38,10 @@ def named(resource: Resource, name: str, **fields: Any) -> dict[str, Any]:
 
 def policy(name: str, strategies: Any, **spec: Any) -> dict[str, Any]:
     return named(DESCHEDULER_POLICIES, name, spec={"strategies": strategies, **spec})
+
+
+def pressure(name: str, **spec: Any) -> dict[str, Any]:
+    return named(NODE_PRESSURE_POLICIES, name, spec={"evictionHard": HARD, **spec})
 
 
 class OwnResources:
@@ -137,6 +142,19 @@ def test_node_group_that_already_has_a_machine_autoscaler(own: OwnResources) -> 
     assert refused(lambda: own.create(MACHINE_AUTOSCALERS, second, namespace))[2] == "spec.scaleTargetRef"
     others = named(MACHINE_AUTOSCALERS, "b", spec={**spec, "scaleTargetRef": {**target, "name": "others"}})
     own.create(MACHINE_AUTOSCALERS, others, namespace)
+
+
+def test_pressure_policy_whose_nodes_another_one_handles(own: OwnResources) -> None:
+    assert own.create(NODE_PRESSURE_POLICIES, pressure("b")).warnings == ()
+    assert refused(lambda: own.create(NODE_PRESSURE_POLICIES, pressure("c")))[2] == "spec.nodeSelector"
+
+    selector = {"nodeSelector": {"matchLabels": {"pool": "x"}}}
+    assert fields(own.create(NODE_PRESSURE_POLICIES, pressure("a", **selector))) == ["spec.nodeSelector"]
+
+
+def test_threshold_at_which_the_kubelet_kills_pods_is_a_warning(own: OwnResources) -> None:
+    low = pressure("low", evictionHard={"memory.available": "64Mi"})
+    assert fields(own.create(NODE_PRESSURE_POLICIES, low)) == ["spec"]
 
 
 def test_unwise_setting_is_a_warning(own: OwnResources) -> None:

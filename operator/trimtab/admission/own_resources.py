@@ -117,8 +117,8 @@ FindConflicts = Callable[[Sequence[DeschedulerPolicy]], Iterable[PolicyConflict]
 """Returns the conflicts among policies that are not suspended: ``descheduling.policy_conflicts.conflicts``."""
 
 
-class KubeletConflict(Protocol):
-    """A threshold at which the kubelet evicts as early as the policy, or earlier."""
+class ThresholdConflict(Protocol):
+    """A threshold that has no effect, because the kubelet or a hard threshold is met no later."""
 
     @property
     def message(self) -> str:
@@ -126,8 +126,8 @@ class KubeletConflict(Protocol):
         ...
 
 
-FindKubeletConflicts = Callable[[NodePressurePolicy], Iterable[KubeletConflict]]
-"""Returns the thresholds that have no effect on any node: ``pressure.assignment.kubelet_conflicts``."""
+FindThresholdConflicts = Callable[[NodePressurePolicy], Iterable[ThresholdConflict]]
+"""Returns the thresholds of a policy that have no effect on any node: ``pressure.assignment.threshold_conflicts``."""
 
 
 def _no_conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConflict]:
@@ -135,7 +135,7 @@ def _no_conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConfl
     return ()
 
 
-def _no_kubelet_conflicts(policy: NodePressurePolicy) -> Iterable[KubeletConflict]:
+def _no_threshold_conflicts(policy: NodePressurePolicy) -> Iterable[ThresholdConflict]:
     del policy
     return ()
 
@@ -155,7 +155,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         cluster_autoscaler: the ClusterAutoscaler named default; ``None`` if there is none or if it is invalid.
         daemon_sets: all namespaces and then all DaemonSets, for the audit of a PlacementAdmission.
         find_conflicts: returns the conflicts among policies.
-        find_kubelet_conflicts: returns the conflicts of a NodePressurePolicy with kubelets.
+        find_threshold_conflicts: returns the thresholds of a NodePressurePolicy that have no effect.
     """
 
     priority_classes: Collection[str] | None = None
@@ -166,7 +166,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
     cluster_autoscaler: ClusterAutoscaler | None = None
     daemon_sets: Sequence[AuditedObject] = ()
     find_conflicts: FindConflicts = _no_conflicts
-    find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts
+    find_threshold_conflicts: FindThresholdConflicts = _no_threshold_conflicts
 
     @classmethod
     def of(
@@ -176,7 +176,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         priority_classes: Collection[str] | None = None,
         daemon_sets: Sequence[AuditedObject] = (),
         find_conflicts: FindConflicts = _no_conflicts,
-        find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts,
+        find_threshold_conflicts: FindThresholdConflicts = _no_threshold_conflicts,
     ) -> OtherObjects:
         """Decode trimtab's own resources. Invalid objects and those being deleted are omitted.
 
@@ -185,7 +185,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             priority_classes: see :class:`OtherObjects`.
             daemon_sets: see :class:`OtherObjects`.
             find_conflicts: see :class:`OtherObjects`.
-            find_kubelet_conflicts: see :class:`OtherObjects`.
+            find_threshold_conflicts: see :class:`OtherObjects`.
         """
         found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         for each in objects:
@@ -203,7 +203,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             cluster_autoscaler=autoscalers[0] if autoscalers else None,
             daemon_sets=daemon_sets,
             find_conflicts=find_conflicts,
-            find_kubelet_conflicts=find_kubelet_conflicts,
+            find_threshold_conflicts=find_threshold_conflicts,
         )
 
 
@@ -466,7 +466,7 @@ def _pressure_warnings(policy: NodePressurePolicy, existing: OtherObjects) -> Fi
             f"them, and {second} does not"
         )
         yield FieldError("spec.nodeSelector", message)
-    for conflict in existing.find_kubelet_conflicts(policy):
+    for conflict in existing.find_threshold_conflicts(policy):
         yield FieldError("spec", conflict.message)
 
 
@@ -600,18 +600,18 @@ class OwnResourceReviewer:
     Args:
         api: the API server.
         find_conflicts: see :class:`OtherObjects`.
-        find_kubelet_conflicts: see :class:`OtherObjects`.
+        find_threshold_conflicts: see :class:`OtherObjects`.
     """
 
     def __init__(
         self,
         api: Api,
         find_conflicts: FindConflicts = _no_conflicts,
-        find_kubelet_conflicts: FindKubeletConflicts = _no_kubelet_conflicts,
+        find_threshold_conflicts: FindThresholdConflicts = _no_threshold_conflicts,
     ) -> None:
         self._api = api
         self._find_conflicts = find_conflicts
-        self._find_kubelet_conflicts = find_kubelet_conflicts
+        self._find_threshold_conflicts = find_threshold_conflicts
 
     async def review(self, request: WireRequest) -> OwnResourceReview:
         """Review the object of a request.
@@ -632,7 +632,7 @@ class OwnResourceReviewer:
             priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
             daemon_sets=[decode(each["kind"], each) for each in audited],
             find_conflicts=self._find_conflicts,
-            find_kubelet_conflicts=self._find_kubelet_conflicts,
+            find_threshold_conflicts=self._find_threshold_conflicts,
         )
         return review_own_resource(kind, new, old, existing)
 

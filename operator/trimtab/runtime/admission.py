@@ -27,7 +27,7 @@ from trimtab.admission.access import BindingAccess
 from trimtab.admission.active_rules import ActiveRules, decode_stored_admission
 from trimtab.admission.certificates import Lifetimes, decode_secret
 from trimtab.admission.maintenance import MaintenanceSettings, WebhookMaintenance
-from trimtab.admission.own_resources import KubeletConflict, OwnResourceReviewer, PolicyConflict
+from trimtab.admission.own_resources import OwnResourceReviewer, PolicyConflict, ThresholdConflict
 from trimtab.admission.permissions import required_permissions
 from trimtab.admission.report import KEY, AdmissionReporter, Health
 from trimtab.admission.reviewer import Reviewer
@@ -206,7 +206,7 @@ class AdmissionApp:
                 access=access,
                 reviewer=lambda: policy.rules,
                 warn_only=lambda: policy.spec is not None and policy.spec.mode == "Warn",
-                review_resource=OwnResourceReviewer(asking, _conflicts, _kubelet_conflicts).review,
+                review_resource=OwnResourceReviewer(asking, _conflicts, _threshold_conflicts).review,
                 metrics=metrics,
                 report=reporter.record,
             )
@@ -418,7 +418,7 @@ def _conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConflict
     return conflicts(policies)
 
 
-def _kubelet_conflicts(policy: NodePressurePolicy) -> Iterable[KubeletConflict]:
-    from trimtab.pressure.assignment import kubelet_conflicts  # likewise
+def _threshold_conflicts(policy: NodePressurePolicy) -> Iterable[ThresholdConflict]:
+    from trimtab.pressure.assignment import threshold_conflicts  # likewise
 
-    return kubelet_conflicts(policy)
+    return threshold_conflicts(policy)

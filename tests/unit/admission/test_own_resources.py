@@ -14,7 +14,7 @@ from tests.fakes.api import FakeApi
 from tests.fixtures.golden import Golden
 from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, OwnResourceReviewer, review_own_resource
 from trimtab.descheduling.policy_conflicts import conflicts
-from trimtab.pressure.assignment import kubelet_conflicts
+from trimtab.pressure.assignment import threshold_conflicts
 
 VERSIONS = {kind: decodable.api_version for kind, decodable in KINDS.items()}
 SPREAD = """
@@ -47,7 +47,7 @@ def machines(name: str, target: str = "workers", *, namespace: str = "machines",
 
 def others(*objects: dict[str, Any], classes: tuple[str, ...] | None = ()) -> OtherObjects:
     return OtherObjects.of(
-        objects, priority_classes=classes, find_conflicts=conflicts, find_kubelet_conflicts=kubelet_conflicts
+        objects, priority_classes=classes, find_conflicts=conflicts, find_threshold_conflicts=threshold_conflicts
     )
 
 

@@ -805,9 +805,6 @@ EVICTION_RATE_LIMITED: Final = "EvictionRateLimited"
 
 # ── Why a node is considered failed, or not ──────────────────────────────────────────────────────────────────────────
 
-NODE_HEARTBEAT_MISSED: Final = "NodeHeartbeatMissed"
-"""According to the operator's watches, the node has sent no heartbeat for longer than its grace period. trimtab reads
-the node and its Lease from the API server before it sets the Ready condition to Unknown."""
 NODE_STATUS_UNKNOWN: Final = "NodeStatusUnknown"
 """The node stopped renewing its Lease and posting its status. Upstream uses the same reason in node conditions."""
 NODE_STATUS_NEVER_UPDATED: Final = "NodeStatusNeverUpdated"

@@ -165,7 +165,7 @@ _KINDS: Final[Mapping[int, type[ApiError]]] = {
     429: TooManyRequests,
 }
 MAX_RETRY_AFTER: Final = 60.0
-"""Maximum ``Retry-After`` in seconds. Larger values are reduced to this maximum.¶The API server sends 1.
+"""Maximum ``Retry-After`` in seconds. Larger values are reduced to this maximum. The API server sends 1.
 
 A proxy's maintenance page may send an hour, and a webhook any value, so that the operator would miss deadlines.
 """

@@ -224,14 +224,14 @@ class World:
             self.settings,
             now=now,
             memory=self.memory,
-            watching=now if self.watch is None else START + self.watch,
+            watches_verified_at=now if self.watch is None else START + self.watch,
             probe_results=self.probe_results,
         )
         self.plan, self.memory = plan, plan.memory
-        for question in plan.probes:
-            node, lease = self.nodes[question.node], self.leases[question.node]
-            self.asked.append((question.node, self.second))
-            self.probe_results[question.node] = ProbeResult(node.uid, (lease.renewed, node.heartbeat), now)
+        for name in plan.probes:
+            node, lease = self.nodes[name], self.leases[name]
+            self.asked.append((name, self.second))
+            self.probe_results[name] = ProbeResult(node.uid, (lease.renewed, node.heartbeat), now)
         for mark in plan.unknown:
             self._set(mark.node, "Unknown", others="Unknown")
             self.unknown.append((mark.node, self.second))

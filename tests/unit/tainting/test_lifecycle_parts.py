@@ -15,7 +15,6 @@ from trimtab.tainting.lifecycle.record import (
     MAX_BYTES,
     LifecycleRecord,
     LifecycleState,
-    QueueRecord,
     SilentRecord,
     encode_record,
     shift_times,
@@ -52,11 +51,11 @@ def test_updates_are_ordered_by_urgency():
     plan, nodes = planned()
     found = node_updates(plan, nodes)
     assert list(found) == ["take", "free", "mark", "cordoned", "longer", "ask"]
-    assert found["take"].taken
-    assert found["free"].executes
+    assert found["take"].token == plan.taken["take"]
+    assert found["free"].changes_no_execute
     assert found["mark"].mark is not None
     assert found["mark"].patch is not None
-    assert found["ask"].probe is not None
+    assert found["ask"].probe
 
 
 def test_truncated_updates_keep_the_most_urgent():
@@ -168,7 +167,7 @@ def test_transition_to_not_ready_is_detected(old, new, has_failed):
 
 def test_truncated_record_keeps_longest_silent_nodes():
     silent = {f"node-{place:05}.example.internal": SilentRecord("u" * 36, START + place) for place in range(20_000)}
-    queue = {name: QueueRecord("u" * 36, each.heard) for name, each in silent.items()}
+    queue = {name: QueuedNode("u" * 36, each.heard) for name, each in silent.items()}
     record = LifecycleRecord(silent=silent, queue=queue, spent={"": NOW}, all_down=True)
     kept = truncate_record(record)
     assert len(encode_record(kept)) <= MAX_BYTES

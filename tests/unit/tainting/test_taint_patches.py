@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import START, a_node, apply_all, written
 from trimtab.kube.objects import NodeCondition, Taint
 from trimtab.tainting.lifecycle.node_health import TaintChange
-from trimtab.tainting.lifecycle.node_updates import PatchResult, patches, retry_delay
+from trimtab.tainting.lifecycle.node_updates import patches
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 GPU = Taint("example.com/gpu", "NoSchedule", "yes")
@@ -104,19 +104,3 @@ def test_taint_time_is_rfc3339():
     assert patch.operations[-1]["value"] == [
         {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-11-20T12:00:00Z"}
     ]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "failures", "seconds"),
-    [
-        (PatchResult.WRITTEN, 0, None),
-        (PatchResult.GONE, 3, None),
-        (PatchResult.CONFLICT, 0, 0.2),
-        (PatchResult.FAILED, 0, 0.2),
-        (PatchResult.FAILED, 2, 0.8),
-        (PatchResult.FAILED, 1000, 10.0),
-    ],
-    ids=["written", "gone", "conflict", "first failure", "third failure", "never given up"],
-)
-def test_failed_node_is_retried_until_written_or_deleted(outcome, failures, seconds):
-    assert retry_delay(outcome, failures) == seconds

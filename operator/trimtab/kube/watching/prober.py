@@ -83,7 +83,7 @@ class WatchProber:
         before it delivers the missed events. Until its first event, or a probe that finds none, its store is as old as
         the disconnect.
 
-        While :meth:`run` does not run, every silent watch is considered hung.
+        While :meth:`probe` is not called, every silent watch is considered hung.
         """
         now = self._clock.now()
         silent, unconfirmed, lagging = [], [], []

@@ -1,8 +1,15 @@
 """The loop of the node lifecycle. It runs only in TaintAndEvict mode and in the leading process.
 
 An iteration plans from the caches and sends no requests. Workers execute the newest plan. The next iteration plans
-failed updates again. An iteration starts when nodes or Leases change, when a grace period ends, when the rate of a zone
-allows the next taint, and every ``nodeMonitorPeriod``.
+failed updates again. An iteration starts when a node changes (not at its heartbeats), when the update of a node has
+ended, when a grace period ends, when the rate of a zone allows the next taint, and every ``nodeMonitorPeriod``.
+
+A node whose kubelet stops sends no event, so a timer starts its iteration (``next_iteration`` of the plan), and the
+node is planned twice:
+
+1. Its grace period ends. The plan probes the node (:attr:`~.node_health.HealthVerdict.PROBE`).
+2. The API server has answered, which wakes the loop. If it has no newer heartbeat either, the plan sets the node's
+   conditions to Unknown, and taints the node as soon as the rate of its zone allows it.
 """
 
 from __future__ import annotations
@@ -97,11 +104,6 @@ class NodeLifecycleController(Loop):
         return self._zones
 
     @property
-    def waiting(self) -> int:
-        """Return the number of failed nodes that are queued for tainting."""
-        return sum(zone.waiting for zone in self._zones)
-
-    @property
     def nodes_tainted(self) -> int:
         """Return the number of NoExecute taints that this process has added."""
         return self._updater.tainted
@@ -194,16 +196,17 @@ class NodeLifecycleController(Loop):
         #    return the tokens of nodes whose update was not started.
         self._correct_clock_change(now)
         self._count_tokens()
-        # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy.
-        heard = self._services.watches_verified_at()
-        stale = self._services.stale() is not None or heard is None
-        if heard is None or (stale and now - heard <= self._settings.stale_watch_after):
+        # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy. If they have been
+        #    stale for longer, the planner pauses, and records since when: this time extends the grace periods.
+        verified = self._services.watches_verified_at()
+        stale = self._services.stale() is not None
+        if verified is None or (stale and now - verified <= self._settings.stale_watch_after):
             self._plan = None
             self._hold(reasons.STALE_WATCHES)
         else:
             # 3. Plan, and pass the plan to the workers, or pause if the plan requires it.
             self._updater.forget_outdated(now=now, age=self._settings.answer_age)
-            self._act(self._plan_iteration(heard, now))
+            self._act(self._plan_iteration(verified, now))
             # 4. Persist the state from which a restarted process continues.
             self._record()
         self._failure = ""
@@ -224,14 +227,14 @@ class NodeLifecycleController(Loop):
             pause = min(pause, again - clock.monotonic())
         return max(0.01, pause)
 
-    def _plan_iteration(self, heard: float, now: float) -> LifecyclePlan:
+    def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:
         changed_at, self._last_changes = self._last_changes, {}
         plan = plan_lifecycle(
             self._services.lister,
             self._settings,
             now=now,
             memory=self._state,
-            watching=heard,
+            watches_verified_at=watches_verified_at,
             probe_results=self._updater.probe_results,
             changed_at=changed_at,
             resting=self._updater.resting(),
@@ -309,8 +312,9 @@ class NodeLifecycleController(Loop):
 
 
 def _without(memory: LifecycleState, left: Iterable[NodeUpdate]) -> LifecycleState:
-    for todo in left:
-        memory = return_token(memory, todo.plan, todo.node.name)
+    for each in left:
+        if each.token is not None:
+            memory = return_token(memory, each.token)
     return memory
 
 

@@ -36,12 +36,11 @@ from trimtab.kube.rules.taints import (
     UNREACHABLE,
     UNSCHEDULABLE,
 )
+from trimtab.tainting.deadlines import SWAPPED
 from trimtab.tainting.lifecycle.settings import RENEWAL, LifecycleSettings
 
 NEVER: Final = -math.inf
 """A time earlier than any other."""
-
-NO_CHANGES: Final[Mapping[str, float]] = {}
 
 Stamp = tuple[float | None, float | None]
 """``renewTime`` of a node's Lease and the heartbeat time in its status, both from the kubelet's clock."""
@@ -104,7 +103,7 @@ def update_health(
     leases: Mapping[str, Lease],
     *,
     now: float,
-    changed_at: Mapping[str, float] = NO_CHANGES,
+    changed_at: Mapping[str, float] = {},
 ) -> dict[str, NodeHealth]:
     """Update the health of all nodes from their Leases and statuses. Deleted nodes are dropped.
 
@@ -198,26 +197,6 @@ class HealthVerdict(enum.Enum):
     ALREADY_UNKNOWN = "AlreadyUnknown"  # no heartbeat within the grace period, and the conditions are already Unknown
 
 
-class NodeProbe(Struct, frozen=True, gc=False):
-    """A node whose Lease and status must be read from the API server before it is set to Unknown.
-
-    The reads bypass every cache (no ``resourceVersion=0``). Their result is a :class:`ProbeResult`.
-
-    Attributes:
-        node: name of the node.
-        uid: UID of the node.
-        silent: seconds since the node's last heartbeat.
-        reason: a reason code of :mod:`trimtab.api.reasons`.
-        message: describes the time without heartbeats and the grace period.
-    """
-
-    node: str
-    uid: str
-    silent: float
-    reason: str
-    message: str
-
-
 class HealthAssessment(Struct, frozen=True, gc=False):
     """The assessed health of a node, with the numbers that determine it.
 
@@ -268,12 +247,6 @@ def assess_health(
     return HealthAssessment(verdict, silent, grace, due)
 
 
-def node_probe(node: Node, assessment: HealthAssessment) -> NodeProbe:
-    """Build the probe of a node whose assessment is :attr:`HealthVerdict.PROBE`."""
-    message = f"no heartbeat for {assessment.silent:.0f}s; the grace period is {assessment.grace:.0f}s"
-    return NodeProbe(node.name, node.uid, assessment.silent, reasons.NODE_HEARTBEAT_MISSED, message)
-
-
 def _is_current(probed: ProbeResult, node: Node, settings: LifecycleSettings, now: float) -> bool:
     return probed.uid == node.uid and now - probed.at <= settings.answer_age
 
@@ -288,7 +261,6 @@ class MarkUnknown(Struct, frozen=True):
 
     Attributes:
         node: name of the node.
-        uid: UID of the node.
         operations: a JSON patch of the status subresource. The API server refuses it if the node has changed in the
             meantime.
         reason: a reason code of :mod:`trimtab.api.reasons`.
@@ -296,7 +268,6 @@ class MarkUnknown(Struct, frozen=True):
     """
 
     node: str
-    uid: str
     operations: tuple[Mapping[str, Any], ...]
     reason: str
     message: str
@@ -361,7 +332,6 @@ def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> Mar
     reason = reasons.NODE_STATUS_NEVER_UPDATED if ready_status(node) is None else reasons.NODE_STATUS_UNKNOWN
     return MarkUnknown(
         node=node.name,
-        uid=node.uid,
         operations=(
             {"op": "test", "path": "/metadata/uid", "value": node.uid},
             {"op": "test", "path": "/metadata/resourceVersion", "value": node.resource_version},
@@ -495,11 +465,6 @@ def unknown_already(node: Node) -> bool:
     return unknown.issuperset(MARKED)
 
 
-def opposite(key: str) -> str:
-    """Return the taint key unreachable for not-ready, and vice versa. A node has at most one of them."""
-    return UNREACHABLE if key == NOT_READY else NOT_READY
-
-
 def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
     """Return the keys of the NoSchedule taints that a node should have, each with its reason code and message.
 
@@ -565,7 +530,7 @@ def no_execute_taints(node: Node) -> dict[str, Taint]:
     return {taint.key: taint for taint in node.taints if taint.effect == NO_EXECUTE and taint.key in NO_EXECUTE_KEYS}
 
 
-def swap(node: Node, key: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
+def swap(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
     """Return the changes that replace the NoExecute taint of a failed node with the one for its current Ready status.
 
     The new taint keeps the time of the old one (upstream writes the current time), because the outage continues.
@@ -573,11 +538,12 @@ def swap(node: Node, key: str, there: dict[str, Taint], *, now: float) -> list[T
 
     Args:
         node: a node with one or both of the two taints.
-        key: the key of the taint for the current Ready status.
+        ready: the current Ready status, False or Unknown.
         there: the result of :func:`no_execute_taints`.
         now: the current time in seconds since the epoch.
     """
-    other = there.get(opposite(key))
+    key = READY_KEYS[ready]
+    other = there.get(SWAPPED[key])
     if other is None:
         return []
     changes = []
@@ -585,7 +551,7 @@ def swap(node: Node, key: str, there: dict[str, Taint], *, now: float) -> list[T
         since = now if other.time_added is None else min(now, other.time_added)
         message = f"{key} replaces {other.key}: the same outage continues"
         changes.append(TaintChange(node.name, Taint(key, NO_EXECUTE, "", since), True, reason_of(key), message))
-    gone = f"condition Ready is {_status_of(key)}: replaced by {key}"
+    gone = f"condition Ready is {ready}: replaced by {key}"
     changes.append(
         TaintChange(node.name, Taint(other.key, NO_EXECUTE), False, reasons.NODE_CONDITION_ENDED, gone),
     )
@@ -595,10 +561,6 @@ def swap(node: Node, key: str, there: dict[str, Taint], *, now: float) -> list[T
 def reason_of(key: str) -> str:
     """Return the reason code for the taint key not-ready or unreachable."""
     return reasons.NODE_NOT_READY if key == NOT_READY else reasons.NODE_UNREACHABLE
-
-
-def _status_of(key: str) -> str:
-    return "False" if key == NOT_READY else "Unknown"
 
 
 def _any_pressure(node: Node) -> bool:

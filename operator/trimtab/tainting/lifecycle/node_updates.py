@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -27,10 +26,11 @@ from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
+from trimtab.kube.node_patches import Operation, add_value, expect_value
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Taint
 from trimtab.kube.resources import LEASES, NODES, PODS
 from trimtab.kube.retry import Backoff
-from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import (
@@ -38,7 +38,6 @@ from trimtab.tainting.lifecycle.node_health import (
     READY_KEYS,
     MarkPodNotReady,
     MarkUnknown,
-    NodeProbe,
     ProbeResult,
     TaintChange,
     stamp_of,
@@ -50,6 +49,20 @@ log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0
 """Timeout of one request in seconds."""
+
+RETRY: Final = Backoff(initial=0.2, maximum=10.0)
+"""Backoff after consecutive failures of one node. Retries never stop. Upstream logs that it requeues a node, but does
+not requeue it.
+"""
+
+
+class PatchResult(enum.Enum):
+    """The result of a patch."""
+
+    WRITTEN = "Written"
+    CONFLICT = "Conflict"  # a test of the JSON patch failed (422), or the write conflicted (409)
+    GONE = "Gone"  # the node no longer exists
+    FAILED = "Failed"  # no response, or another error
 
 
 class NodeWriteResult(Struct, frozen=True):
@@ -163,26 +176,21 @@ class NodeUpdate(Struct, frozen=True, kw_only=True):
     """The update of one node. Its requests are sent in the order of the attributes.
 
     Attributes:
-        plan: the plan that requires the update.
         node: the node object that was planned.
-        probe: the probe of the node, which precedes setting it to Unknown; ``None`` if it is not needed.
+        token: the rate limit token with which the plan took the node from its zone's queue; ``None`` if it did not.
+        probe: whether to probe the node, before it is set to Unknown.
         mark: the patch that sets the node's conditions to Unknown; ``None`` if it is not needed.
         patch: the patch of the node's taints; ``None`` if it is not needed.
     """
 
-    plan: LifecyclePlan
     node: Node
-    probe: NodeProbe | None = None
+    token: TakenToken | None = None
+    probe: bool = False
     mark: MarkUnknown | None = None
     patch: TaintPatch | None = None
 
     @property
-    def taken(self) -> bool:
-        """Return whether the plan has taken the node from its zone's queue, which uses a rate limit token."""
-        return self.node.name in self.plan.taken
-
-    @property
-    def executes(self) -> bool:
+    def changes_no_execute(self) -> bool:
         """Return whether the update adds or removes a NoExecute taint."""
         return self.patch is not None and any(each.taint.effect == NO_EXECUTE for each in self.patch.changes)
 
@@ -199,24 +207,27 @@ def node_updates(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = 
         nodes: the planned nodes, by name.
         most: maximum number of updates. Nodes that were taken from a queue come first.
     """
-    probes = {each.node: each for each in plan.probes}
     marks = {each.node: each for each in plan.unknown}
     changing = {each.node for each in plan.taints}
-    executing = {each.node for each in plan.taints if each.taint.effect == NO_EXECUTE}
+    changing_no_execute = {each.node for each in plan.taints if each.taint.effect == NO_EXECUTE}
 
     def urgency(name: str) -> tuple[int, float, str]:
-        if name in executing:
+        if name in changing_no_execute:
             return (0 if name in plan.taken else 1, 0.0, name)
-        if name in marks or name not in probes:
+        if name in marks or name not in plan.probes:
             return (2 if name in marks else 3, 0.0, name)
-        return (4, -probes[name].silent, name)
+        return (4, -plan.probes[name], name)
 
-    chosen = sorted((name for name in {*probes, *marks, *changing} if name in nodes), key=urgency)[:most]
+    chosen = sorted((name for name in {*plan.probes, *marks, *changing} if name in nodes), key=urgency)[:most]
     wanted = set(chosen)
     changes = {each.node: each for each in patches((each for each in plan.taints if each.node in wanted), nodes)}
     return {
         name: NodeUpdate(
-            plan=plan, node=nodes[name], probe=probes.get(name), mark=marks.get(name), patch=changes.get(name)
+            node=nodes[name],
+            token=plan.taken.get(name),
+            probe=name in plan.probes,
+            mark=marks.get(name),
+            patch=changes.get(name),
         )
         for name in chosen
     }
@@ -248,8 +259,8 @@ class NodeUpdater:
     """Executes node updates.
 
     A newer plan replaces updates that have not started. After a write, the node is not written again until the watch
-    shows the change. After a failure, the node is retried with backoff. A node is *taken* if its update adds a
-    NoExecute taint for which the plan took the node from its zone's queue; such an update holds a rate limit token.
+    shows the change. After a failure, the node is retried with backoff. The update of a node that the plan took from
+    its zone's queue holds a rate limit token. Until the request is sent, the token can be returned.
 
     Args:
         services: the dependencies of the taint manager.
@@ -283,7 +294,7 @@ class NodeUpdater:
 
         Return those of them that hold a rate limit token, and the failed updates that still hold one.
         """
-        left = [update for update in (*self._pending.values(), *self._given_up) if update.taken]
+        left = [update for update in (*self._pending.values(), *self._given_up) if update.token is not None]
         self._drop_pending()
         self._given_up.clear()
         return left
@@ -294,12 +305,12 @@ class NodeUpdater:
         return spent
 
     def in_flight(self) -> Counter[str]:
-        """Return the number of taken nodes with outstanding requests, by zone."""
-        return Counter(each.plan.taken[each.node.name].zone for each in self._busy.values() if each.taken)
+        """Return the number of outstanding requests that hold a rate limit token, by zone."""
+        return Counter(each.token.zone for each in self._busy.values() if each.token is not None)
 
     def under_way(self) -> list[NodeUpdate]:
-        """Return the updates of taken nodes that have not ended yet."""
-        return [update for update in (*self._busy.values(), *self._pending.values()) if update.taken]
+        """Return the updates that hold a rate limit token and have not ended yet."""
+        return [update for update in (*self._busy.values(), *self._pending.values()) if update.token is not None]
 
     def forget_outdated(self, *, now: float, age: float) -> None:
         """Remove writes that the watch has confirmed, old probe results, and data of deleted nodes.
@@ -327,8 +338,8 @@ class NodeUpdater:
 
         These are nodes whose NoExecute taint is being written, and nodes whose update has failed repeatedly.
         """
-        on_its_way = [name for name, update in self._busy.items() if update.executes]
-        on_its_way += [name for name, each in self._unseen.items() if each.update.executes]
+        on_its_way = [name for name, update in self._busy.items() if update.changes_no_execute]
+        on_its_way += [name for name, each in self._unseen.items() if each.update.changes_no_execute]
         return frozenset(
             (*on_its_way, *(name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES))
         )
@@ -344,7 +355,7 @@ class NodeUpdater:
             if name not in self._busy and name not in self._unseen and name not in self._again:
                 self._pending[name] = update
                 self._queue.add(name)
-            elif update.taken:
+            elif update.token is not None:
                 left.append(update)
         return left
 
@@ -380,22 +391,19 @@ class NodeUpdater:
             log.exception("Failed to update node %s: unexpected error", name)
             self._failed(update, NodeWriteResult(PatchResult.FAILED, certain=False))
         finally:
-            if update.taken and sent:
-                self._token_spent(update)
-            elif update.taken:
+            if update.token is not None and sent:
+                now = self._services.clock.now()
+                self._spent.append(SpentToken(update.token, self.in_flight()[update.token.zone], now))
+            elif update.token is not None:
                 self._given_up.append(update)
             del self._busy[name]
             self._done()
-
-    def _token_spent(self, update: NodeUpdate) -> None:
-        token = update.plan.taken[update.node.name]
-        self._spent.append(SpentToken(token, self.in_flight()[token.zone], self._services.clock.now()))
 
     async def _do(self, update: NodeUpdate) -> bool:
         """Send the requests for a node, and return whether its taints may have been written."""
         if self._services.stale() is not None:
             return False
-        if update.probe is not None and not await self._probe(update):
+        if update.probe and not await self._probe(update):
             return False
         versions = [update.node.resource_version]
         failure = await self._mark(update, versions) or await self._taint(update, versions)
@@ -423,7 +431,7 @@ class NodeUpdater:
         try:
             answer = await probe_node(self._services.api, name, now=self._services.clock.now())
         except (ApiError, Unreachable, InputError) as error:
-            self._retry_later(name, PatchResult.FAILED)
+            self._retry_later(name)
             log.warning("Failed to probe node %s, whose heartbeat is overdue; retrying: %s", name, error)
             return False
         if answer is None:
@@ -466,20 +474,17 @@ class NodeUpdater:
         if written.outcome is PatchResult.GONE:
             self._stop_until_deletion_is_visible(update)
             return
-        failures = self._retry_later(name, written.outcome)
+        failures = self._retry_later(name)
         if written.outcome is PatchResult.FAILED or failures >= MAX_QUIET_FAILURES:
             log.warning("Failed to update node %s; retrying: %s", name, written.error)
         if failures == MAX_QUIET_FAILURES:
             self._report(update, reasons.NODE_UPDATE_FAILED, f"failed to update the node; retrying: {written.error}")
 
-    def _retry_later(self, name: str, outcome: PatchResult) -> int:
+    def _retry_later(self, name: str) -> int:
         """Delay the next attempt for a node with backoff, and return its number of consecutive failures."""
         failures = self._failures.get(name, 0)
-        wait = retry_delay(outcome, failures, jitter=random.random())
-        if wait is None:
-            return failures
         self._failures[name] = failures + 1
-        wait = max(wait, min(MAX_RETRY_DELAY, len(self._again) / RETRIES_PER_SECOND))
+        wait = max(RETRY.delay(failures), min(MAX_RETRY_DELAY, len(self._again) / RETRIES_PER_SECOND))
         self._again[name] = self._services.clock.monotonic() + wait
         return failures + 1
 
@@ -490,17 +495,10 @@ class NodeUpdater:
 
 
 def _log(change: TaintChange) -> None:
-    taint = f"{change.taint.key}:{change.taint.effect}"
+    taint = format_taint(change.taint)
     fields = {"node": change.node, "taint": taint, "reason": change.reason, "detail": change.message}
     done = "Added taint %s to node %s: %s" if change.add else "Removed taint %s from node %s: %s"
     log.info(done, taint, change.node, change.message, extra=fields)
-
-
-Operation = Mapping[str, Any]
-"""An operation of a JSON patch."""
-
-RETRY: Final = Backoff(initial=0.2, maximum=10.0)
-"""Backoff after consecutive failures of one node."""
 
 
 class TaintPatch(Struct, frozen=True):
@@ -508,39 +506,14 @@ class TaintPatch(Struct, frozen=True):
 
     Attributes:
         node: name of the node.
-        uid: UID of the node. The patch tests it, so that a recreated node with the same name is not modified.
         changes: the taint changes, additions first.
-        operations: the operations of the JSON patch.
+        operations: the operations of the JSON patch. It tests the UID of the node, so that a recreated node with the
+            same name is not modified.
     """
 
     node: str
-    uid: str
     changes: tuple[TaintChange, ...]
     operations: tuple[Operation, ...]
-
-
-class PatchResult(enum.Enum):
-    """The result of a patch."""
-
-    WRITTEN = "NodeWriteResult"
-    CONFLICT = "Conflict"  # a test of the JSON patch failed (422), or the write conflicted (409)
-    GONE = "Gone"  # the node no longer exists
-    FAILED = "Failed"  # no response, or another error
-
-
-def retry_delay(outcome: PatchResult, failures: int, *, jitter: float = 0.0) -> float | None:
-    """Return the seconds after which a node is planned again; ``None`` if its next watch event triggers that.
-
-    Retries never stop. Upstream logs that it requeues a node, but does not requeue it.
-
-    Args:
-        outcome: the result of the node's patch.
-        failures: number of previous consecutive failures of this node.
-        jitter: a random number between 0 and 1, which spreads the retries of many nodes.
-    """
-    if outcome in (PatchResult.WRITTEN, PatchResult.GONE):
-        return None
-    return RETRY.delay(failures, random=lambda: jitter)
 
 
 def patches(changes: Iterable[TaintChange], nodes: Mapping[str, Node]) -> tuple[TaintPatch, ...]:
@@ -558,12 +531,12 @@ def patches(changes: Iterable[TaintChange], nodes: Mapping[str, Node]) -> tuple[
 
 def _patch(node: Node, changes: list[TaintChange]) -> TaintPatch:
     ordered = sorted(changes, key=lambda each: (not each.add, each.taint.key, each.taint.effect))
-    operations: list[Operation] = [_test("/metadata/uid", node.uid)]
+    operations: list[Operation] = [expect_value("/metadata/uid", node.uid)]
     added = [each.taint for each in ordered if each.add]
     operations += _guards(node, added)
     operations += _additions(node, added)
     operations += _removals(node, [each.taint for each in ordered if not each.add])
-    return TaintPatch(node.name, node.uid, tuple(ordered), tuple(operations))
+    return TaintPatch(node.name, tuple(ordered), tuple(operations))
 
 
 def _guards(node: Node, added: list[Taint]) -> list[Operation]:
@@ -575,14 +548,14 @@ def _guards(node: Node, added: list[Taint]) -> list[Operation]:
         for place, condition in enumerate(node.conditions):
             if condition.type == READY:
                 path = f"/status/conditions/{place}"
-                return [_test(f"{path}/type", READY), _test(f"{path}/status", status)]
+                return [expect_value(f"{path}/type", READY), expect_value(f"{path}/status", status)]
     return []
 
 
 def _additions(node: Node, added: list[Taint]) -> list[Operation]:
     if added and not node.taints:
-        return [_test("/spec/taints", None), _add("/spec/taints", [_written(taint) for taint in added])]
-    return [_add("/spec/taints/-", _written(taint)) for taint in added]
+        return [expect_value("/spec/taints", None), add_value("/spec/taints", [_written(taint) for taint in added])]
+    return [add_value("/spec/taints/-", _written(taint)) for taint in added]
 
 
 def _removals(node: Node, removed: list[Taint]) -> list[Operation]:
@@ -596,7 +569,7 @@ def _removals(node: Node, removed: list[Taint]) -> list[Operation]:
         taint = node.taints[place]
         if (taint.key, taint.effect) in gone:
             path = f"/spec/taints/{place}"
-            operations += [_test(f"{path}/key", taint.key), _test(f"{path}/effect", taint.effect)]
+            operations += [expect_value(f"{path}/key", taint.key), expect_value(f"{path}/effect", taint.effect)]
             operations.append({"op": "remove", "path": path})
     return operations
 
@@ -608,11 +581,3 @@ def _written(taint: Taint) -> dict[str, str]:
     if taint.time_added is not None:
         written["timeAdded"] = rfc3339(taint.time_added)
     return written
-
-
-def _test(path: str, value: Any) -> Operation:
-    return {"op": "test", "path": path, "value": value}
-
-
-def _add(path: str, value: Any) -> Operation:
-    return {"op": "add", "path": path, "value": value}

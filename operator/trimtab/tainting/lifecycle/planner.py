@@ -9,7 +9,7 @@ precondition. The next iteration plans failed writes again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -18,13 +18,11 @@ from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import (
-    NO_CHANGES,
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
     MarkUnknown,
     NodeHealth,
-    NodeProbe,
     ProbeResult,
     TaintChange,
     assess_health,
@@ -32,14 +30,12 @@ from trimtab.tainting.lifecycle.node_health import (
     failed_at,
     mark_unknown,
     no_schedule_changes,
-    node_probe,
     ready_status,
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
 from trimtab.tainting.lifecycle.zones import (
-    NONE_IN_FLIGHT,
     NoExecuteInput,
     NoExecuteResult,
     TakenToken,
@@ -88,9 +84,6 @@ class SnapshotNodes:
         return self._snapshot.items_on(node)
 
 
-_NO_PROBE_RESULTS: Final[Mapping[str, ProbeResult]] = {}
-
-
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
     """The writes of one iteration, in the order in which they are carried out.
 
@@ -98,7 +91,8 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         now: the time of the plan in seconds since the epoch.
         held: a reason code of :mod:`trimtab.api.reasons` if the node lifecycle is paused and nothing is done; else
             ``""``.
-        probes: nodes to probe before they are set to Unknown.
+        probes: the nodes to probe before they are set to Unknown, with the seconds since their last heartbeat. The
+            reads bypass every cache (no ``resourceVersion=0``).
         unknown: the patches that set the conditions of nodes to Unknown.
         taints: taints to add and to remove, sorted by node and key; see
             :func:`trimtab.tainting.lifecycle.node_updates.patches`.
@@ -107,7 +101,6 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
             node by node, because in a full outage they are all the pods in the cluster.
         waiting: nodes that are queued for tainting, in the order of the queue.
         taken: the tokens of the nodes that were taken from the queue in this iteration, by node name.
-            :func:`return_token` needs them.
         zones: the zones by name.
         memory: the state for the next iteration.
         next_iteration: the latest time of the next iteration even if nothing changes, in seconds since the epoch;
@@ -116,7 +109,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
 
     now: float
     held: str = ""
-    probes: tuple[NodeProbe, ...] = ()
+    probes: Mapping[str, float] = {}
     unknown: tuple[MarkUnknown, ...] = ()
     taints: tuple[TaintChange, ...] = ()
     failed: Mapping[str, float] = {}
@@ -133,11 +126,11 @@ def plan_lifecycle(
     *,
     now: float,
     memory: LifecycleState | None = None,
-    watching: float | None = None,
-    probe_results: Mapping[str, ProbeResult] = _NO_PROBE_RESULTS,
-    changed_at: Mapping[str, float] = NO_CHANGES,
+    watches_verified_at: float | None = None,
+    probe_results: Mapping[str, ProbeResult] = {},
+    changed_at: Mapping[str, float] = {},
     resting: Collection[str] = (),
-    in_flight: Mapping[str, int] = NONE_IN_FLIGHT,
+    in_flight: Mapping[str, int] = {},
 ) -> LifecyclePlan:
     """Plan one iteration of the node lifecycle.
 
@@ -146,11 +139,11 @@ def plan_lifecycle(
             arrives later is treated as renewed.
         settings: grace periods, thresholds and rates.
         now: the current time in seconds since the epoch.
-        memory: the state after the previous iteration. Without it, for example for a cluster from a file, only the
-            conditions of the nodes are used, because a snapshot of unknown age does not show how long a node has sent
-            no heartbeat.
-        watching: the time at which the watches of nodes and Leases were last known to be up to date, because of an
-            event, a bookmark, or a GET with the same result; ``None`` if nothing is watched.
+        memory: the state after the previous iteration. If it is ``None``, for example for a cluster from a file, no
+            heartbeat is assessed and only the conditions of the nodes are used, because a snapshot of unknown age does
+            not show how long a node has sent no heartbeat.
+        watches_verified_at: the time at which the watches of nodes and Leases were last known to be up to date, because
+            of an event, a bookmark, or a GET with the same result; ``None`` if nothing is watched.
         probe_results: the results of probes, by node name.
         changed_at: the time at which the last change to a node's Lease or status was observed, by node name, in seconds
             since the epoch. A change that is missing here is treated as observed now.
@@ -160,8 +153,8 @@ def plan_lifecycle(
             see :func:`spend_token`.
     """
     live, memory = memory is not None, memory or LifecycleState()
-    if watching is not None and now - watching > settings.stale_watch_after:
-        blind = watching if memory.stale_since is None else min(memory.stale_since, watching)
+    if watches_verified_at is not None and now - watches_verified_at > settings.stale_watch_after:
+        blind = min(watches_verified_at, now if memory.stale_since is None else memory.stale_since)
         stale = msgspec.structs.replace(memory, stale_since=blind)
         return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=stale)
     nodes = dict(sorted(source.nodes.items()))
@@ -179,27 +172,25 @@ def plan_lifecycle(
     return _plan_writes(nodes, assessments, settings, memory, now, resting, in_flight)
 
 
-def return_token(memory: LifecycleState, plan: LifecyclePlan, node: str) -> LifecycleState:
+def return_token(memory: LifecycleState, token: TakenToken) -> LifecycleState:
     """Return the rate limit token of a node whose NoExecute taint was definitely not written.
 
     A patch without a response may have been applied, so its token is not returned.
 
     Args:
-        memory: the state of the plan or a later state.
-        plan: the plan that took the node from the queue.
-        node: name of the node.
+        memory: the state of the plan that took the node, or a later state.
+        token: the token of the node.
 
     Returns:
         The new state.
     """
-    taken = plan.taken.get(node)
-    if taken is None or memory.spent.get(taken.zone) != plan.now:
+    if memory.spent.get(token.zone) != token.at:
         return memory
     spent = dict(memory.spent)
-    if taken.before is None:
-        del spent[taken.zone]
+    if token.before is None:
+        del spent[token.zone]
     else:
-        spent[taken.zone] = taken.before
+        spent[token.zone] = token.before
     return msgspec.structs.replace(memory, spent=spent)
 
 
@@ -254,16 +245,14 @@ def _plan_writes(
         resting=resting,
         in_flight=in_flight,
     )
-    executed = plan_no_execute(inputs)
-    changes = list(executed.changes)
+    no_execute = plan_no_execute(inputs)
+    changes = list(no_execute.changes)
     for name, node in nodes.items():
         changes += no_schedule_changes(node, ready[name], now=now)
     changes.sort(key=lambda each: (each.node, each.taint.key, each.taint.effect, each.add))
     return LifecyclePlan(
         now=now,
-        probes=tuple(
-            node_probe(nodes[name], each) for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE
-        ),
+        probes={name: each.silent for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE},
         unknown=tuple(
             mark
             for name, each in assessments.items()
@@ -271,11 +260,11 @@ def _plan_writes(
         ),
         taints=tuple(changes),
         failed=_not_ready_since(nodes, ready, now),
-        waiting=executed.waiting,
-        taken=executed.taken,
+        waiting=no_execute.waiting,
+        taken=no_execute.taken,
         zones=found,
-        memory=msgspec.structs.replace(memory, queue=executed.queue, spent=executed.spent),
-        next_iteration=_next_iteration(assessments, executed, now),
+        memory=msgspec.structs.replace(memory, queue=no_execute.queue, spent=no_execute.spent),
+        next_iteration=_next_iteration(assessments, no_execute, now),
     )
 
 
@@ -332,11 +321,13 @@ def _not_ready_since(nodes: Mapping[str, Node], ready: Mapping[str, str | None],
     }
 
 
-def _next_iteration(assessments: Mapping[str, HealthAssessment], executed: NoExecuteResult, now: float) -> float | None:
+def _next_iteration(
+    assessments: Mapping[str, HealthAssessment], no_execute: NoExecuteResult, now: float
+) -> float | None:
     """Return the time at which the plan changes without any event; ``None`` for never.
 
     That is the end of a grace period, or the time at which the rate of a zone allows the next taint.
     """
     times = [each.due for each in assessments.values() if each.verdict is HealthVerdict.HEALTHY and each.due >= now]
-    times += [each.due for each in executed.waiting if each.due is not None]
+    times += [each.due for each in no_execute.waiting if each.due is not None]
     return max(now, min(times)) if times else None

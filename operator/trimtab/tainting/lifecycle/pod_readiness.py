@@ -45,13 +45,9 @@ class PodReadinessMarker:
 
     Args:
         services: the dependencies of the taint manager.
-
-    Attributes:
-        marked: number of pods that were set to not ready.
     """
 
     def __init__(self, services: TaintingDependencies) -> None:
-        self.marked = 0
         self._services = services
         self._failed: Mapping[str, float] = {}
         self._sent: dict[str, str] = {}  # by pod UID: the resource version to which the patch applied
@@ -149,7 +145,6 @@ class PodReadinessMarker:
         except (ApiError, Unreachable) as error:
             self._errors.append(f"{mark.namespace}/{mark.pod} on {mark.node}: {error}")
             return Retry()
-        self.marked += 1
         self._sent[uid] = mark.resource_version
         if self._queue.failures(uid):
             self._expedite()

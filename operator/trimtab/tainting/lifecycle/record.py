@@ -61,13 +61,6 @@ class SilentRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     heartbeat: float | None = None
 
 
-class QueueRecord(Struct, frozen=True, rename="camel"):
-    """The persisted queue entry of a failed node."""
-
-    uid: str
-    since: float
-
-
 class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The persisted part of :class:`LifecycleState`, as JSON.
 
@@ -83,7 +76,7 @@ class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """
 
     silent: dict[str, SilentRecord] = {}
-    queue: dict[str, QueueRecord] = {}
+    queue: dict[str, QueuedNode] = {}
     spent: dict[str, float] = {}
     all_down: bool = False
     back: float | None = None
@@ -108,7 +101,7 @@ def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: floa
         if name in nodes and not unknown_already(nodes[name])
     }
     queue = {
-        name: QueueRecord(each.uid, each.since)
+        name: each
         for name, each in sorted(memory.queue.items())
         if name in nodes and failed_at(nodes[name], ready_status(nodes[name]), now) != each.since
     }

@@ -69,6 +69,19 @@ class Zone(Struct, frozen=True, gc=False):
         """Return the number of counted nodes."""
         return self.ready + self.not_ready
 
+    @property
+    def description(self) -> str:
+        """Return the state and the rate of the zone for messages."""
+        return (
+            f"{self.state} ({self.not_ready} of {self.nodes} nodes not ready); "
+            f"failed nodes of the zone are tainted at a rate of at most {self.rate:g} per second"
+        )
+
+
+def zone_name(name: str) -> str:
+    """Return the name of a zone for messages. Nodes without zone labels form a zone without a name."""
+    return name or "without a name"
+
 
 def zone_of(labels: Labels) -> str:
     """Return the zone of a node from its region and zone labels.
@@ -207,9 +220,6 @@ def latest_taint_time(node: Node) -> float | None:
     return max(times, default=None)
 
 
-NONE_IN_FLIGHT: Final[Mapping[str, int]] = {}
-
-
 class NoExecuteInput(Struct, frozen=True):
     """The input of :func:`plan_no_execute`.
 
@@ -234,7 +244,7 @@ class NoExecuteInput(Struct, frozen=True):
     now: float
     in_doubt: bool = False
     resting: Collection[str] = ()
-    in_flight: Mapping[str, int] = NONE_IN_FLIGHT
+    in_flight: Mapping[str, int] = {}
 
 
 class WaitingNode(Struct, frozen=True, gc=False):
@@ -265,11 +275,13 @@ class TakenToken(Struct, frozen=True, gc=False):
         zone: name of the zone.
         before: the time at which the previous node of the zone was taken; ``None`` for never.
         rate: rate of the zone in nodes per second.
+        at: the time of the plan that took the node, in seconds since the epoch.
     """
 
     zone: str
     before: float | None
     rate: float
+    at: float
 
 
 class NoExecuteResult(Struct, frozen=True):
@@ -312,7 +324,7 @@ def plan_no_execute(inputs: NoExecuteInput) -> NoExecuteResult:
             changes += _removals(node, present, reasons.NODE_RECOVERED, "condition Ready is True")
         elif status in READY_KEYS:
             if present:
-                changes += swap(node, READY_KEYS[status], present, now=inputs.now)
+                changes += swap(node, status, present, now=inputs.now)
             else:
                 failed[name] = QueuedNode(node.uid, failed_at(node, status, inputs.now))
     queue = queued(inputs.memory.queue, failed, now=inputs.now) if not inputs.memory.all_down else {}
@@ -341,7 +353,7 @@ def _serve_queues(
         while at is not None and not paused and at <= inputs.now and (first := next(free, None)) is not None:
             line.remove(first)
             changes.append(_taint_change(inputs, inputs.zones[zone], first, queue[first]))
-            taken[first] = TakenToken(zone, spent.get(zone), inputs.zones[zone].rate)
+            taken[first] = TakenToken(zone, spent.get(zone), inputs.zones[zone].rate, inputs.now)
             spent[zone] = spent_at(at, inputs.zones[zone].rate, now=inputs.now)
             busy += 1
             at = _next_at(inputs, inputs.zones[zone], spent[zone], busy)
@@ -394,8 +406,7 @@ def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNo
     key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
     message = (
         f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
-        f"zone {zone.name or 'without a name'} is {zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); "
-        f"failed nodes of the zone are tainted at a rate of at most {zone.rate:g} per second"
+        f"zone {zone_name(zone.name)} is {zone.description}"
     )
     return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
 
@@ -406,9 +417,5 @@ def _waiting_nodes(
     reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
     for place, name in enumerate(line, start=1):
         due = None if at is None else max(at, inputs.now) + (place - 1) / zone.rate
-        message = (
-            f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
-            f"({zone.not_ready} of {zone.nodes} nodes not ready); "
-            f"failed nodes of the zone are tainted at a rate of at most {zone.rate:g} per second"
-        )
+        message = f"{place} of {len(line)} in zone {zone_name(zone.name)}, which is {zone.description}"
         yield WaitingNode(name, zone.name, place, due, reason, message)

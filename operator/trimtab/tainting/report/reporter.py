@@ -97,17 +97,17 @@ class TaintManagerMetrics:
         )
         self.zone_waiting = of_zone("waiting_nodes", "Failed nodes in the zone that are queued for tainting.")
 
-    def follow(self, heard: Callable[[], float | None], now: Callable[[], float]) -> None:
+    def follow(self, watches_verified_at: Callable[[], float | None], now: Callable[[], float]) -> None:
         """Compute the age of the watches at each scrape.
 
         Args:
-            heard: returns the time at which the watches were last known to be up to date, in seconds since the epoch;
-                ``None`` for never.
+            watches_verified_at: returns the time at which the watches were last known to be up to date, in seconds
+                since the epoch; ``None`` for never.
             now: returns the current time in seconds since the epoch.
         """
 
         def age() -> float:
-            at = heard()
+            at = watches_verified_at()
             return NONE_YET if at is None else max(0.0, now() - at)
 
         self.watch_age.set_function(age)

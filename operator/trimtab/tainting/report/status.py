@@ -47,7 +47,7 @@ from trimtab.kube.rules.taints import OUT_OF_SERVICE, UNREACHABLE, format_taint
 from trimtab.tainting.deadlines import Deadline, describe_toleration
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import DuePod, DuePodResult
-from trimtab.tainting.lifecycle.zones import FULL, NORMAL, PARTIAL
+from trimtab.tainting.lifecycle.zones import FULL, NORMAL, PARTIAL, zone_name
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -104,11 +104,6 @@ def conditions_of(observed: Observation, counts: PodCounts) -> tuple[ConditionUp
     return _ready(observed, counts), _progressing(observed), _degraded(observed)
 
 
-def zone_name(zone: ZoneStatus) -> str:
-    """Return the name of a zone for messages. Nodes without zone labels form a zone without a name."""
-    return zone.name or "without a name"
-
-
 def _ready(observed: Observation, counts: PodCounts) -> ConditionUpdate:
     if not observed.synced:
         message = observed.stale or "nodes and pods are not synced yet"
@@ -140,7 +135,7 @@ def _describe_zones(observed: Observation) -> Iterator[str]:
     if counted and all(zone.state == FULL for zone in counted):
         yield "all zones are in FullDisruption: no node is tainted"
         return
-    disrupted = [f"{zone_name(zone)} is {zone.state}" for zone in observed.zones if zone.state != NORMAL]
+    disrupted = [f"{zone_name(zone.name)} is {zone.state}" for zone in observed.zones if zone.state != NORMAL]
     if disrupted:
         yield f"of {plural(len(observed.zones), 'zone')} {named(disrupted)}"
 
@@ -154,7 +149,7 @@ def _progressing(observed: Observation) -> ConditionUpdate:
         detail = f" ({', '.join(details)})" if details else ""
         parts.append(f"evicting {plural(observed.waiting, 'overdue pod')}{detail}")
     if lines:
-        waiting = [f"{zone_name(zone)} {zone.waiting} at {zone.nodes_per_second:g} nodes/s" for zone in lines]
+        waiting = [f"{zone_name(zone.name)} {zone.waiting} at {zone.nodes_per_second:g} nodes/s" for zone in lines]
         total = sum(zone.waiting for zone in lines)
         parts.append(f"{plural(total, 'failed node')} queued for tainting: zone {named(waiting)}")
     if not parts:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.fixtures.waiting import eventually_async
+from trimtab.api import reasons
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.disruption.evictor import Evictor, Permit
-from trimtab.disruption.evictor.requests import Way
+from trimtab.disruption.evictor.requests import EvictionRequest
 from trimtab.kube import verbs
 from trimtab.kube.api import ApiError, NotFound
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import BUDGETS, PODS, Resource
-from trimtab.tainting import eviction_queue as queue
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult
+from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult, EvictionAction, EvictionDecision, attempt_of
+from trimtab.tainting.eviction_queue import MESSAGE, TIMEOUT, request_of
 
 IMAGE = "registry.example.com/none"
 POLICIES = Resource(
@@ -48,16 +50,25 @@ def evictor() -> Evictor:
     return Evictor(clock=SYSTEM_CLOCK, view=NoPods())
 
 
-async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
-    return await queue.mark(evictor(), deadline, api)
-
-
-async def send(api: Transport, deadline: Deadline, *, how: Way = "Delete") -> DuePodAttempt:
+def request(deadline: Deadline, action: EvictionAction = EvictionAction.DELETE) -> tuple[EvictionRequest, Pod]:
     namespace, _, name = deadline.key.partition("/")
+    pod = Pod(namespace=namespace, name=name, uid=deadline.uid)
+    return request_of(EvictionDecision(action, deadline, math.inf), pod, now=SYSTEM_CLOCK.now()), pod
+
+
+async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
+    response = await evictor().mark_disruption_target(
+        request(deadline)[0], api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
+    )
+    return None if response is None else attempt_of(response, done=DuePodResult.DELETED)
+
+
+async def send(api: Transport, deadline: Deadline, *, action: EvictionAction = EvictionAction.DELETE) -> DuePodAttempt:
     acting = evictor()
-    permit = acting.admit(queue.request_of(deadline, how=how), Pod(namespace=namespace, name=name, uid=deadline.uid))
+    permit = acting.admit(*request(deadline, action))
     assert isinstance(permit, Permit)
-    return await queue.send(acting, permit, api)
+    done = DuePodResult.DELETED if action is EvictionAction.DELETE else DuePodResult.EVICTED
+    return attempt_of(await acting.send(permit, api, timeout=TIMEOUT), done=done)
 
 
 async def due(api: Transport, namespace: str, name: str) -> Deadline:
@@ -98,7 +109,7 @@ async def test_pod_with_another_uid_is_neither_patched_nor_deleted_nor_evicted(a
     assert marked is not None
     assert marked.result is DuePodResult.GONE
     assert (await send(api, other)).result is DuePodResult.GONE
-    assert (await send(api, other, how="Evict")).result is DuePodResult.GONE
+    assert (await send(api, other, action=EvictionAction.EVICT)).result is DuePodResult.GONE
     assert not await conditions(api, namespace, "db")
     assert "deletionTimestamp" not in (await verbs.get(api, PODS, "db", namespace=namespace))["metadata"]
 
@@ -117,7 +128,7 @@ async def test_budget_refusal_names_the_budget(api: Transport, namespace: str) -
     await verbs.create(api, BUDGETS, budget, namespace=namespace)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}  # else no budget is asked
     await verbs.merge_patch(api, PODS, "kept", {"status": status}, namespace=namespace, subresource="status")
-    response = await send(api, deadline, how="Evict")
+    response = await send(api, deadline, action=EvictionAction.EVICT)
     assert (response.result, response.refuser) == (DuePodResult.REFUSED, "PodDisruptionBudget")
     assert "disruption budget two" in response.message
 

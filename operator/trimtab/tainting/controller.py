@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
@@ -44,12 +42,13 @@ from trimtab.tainting.deadlines import (
     TolerationRule,
     subject_to_taints,
 )
-from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.eviction_queue import EvictionQueue
 from trimtab.tainting.lifecycle import NodeLifecycleController
 from trimtab.tainting.lifecycle.settings import lifecycle_settings
 from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
+from trimtab.tainting.report.status import StuckNodeFinder
 from trimtab.tainting.since_annotations import SinceAnnotations
 
 log = logging.getLogger(__name__)
@@ -165,7 +164,7 @@ def _without_annotation(node: Node) -> Node:
     if SINCE_ANNOTATION not in node.annotations:
         return node
     rest = {key: value for key, value in node.annotations.items() if key != SINCE_ANNOTATION}
-    return msgspec.structs.replace(node, annotations=type(node.annotations)(rest))
+    return replace(node, annotations=type(node.annotations)(rest))
 
 
 class ActiveTasks:
@@ -178,18 +177,16 @@ class ActiveTasks:
 
     Attributes:
         eviction_queue: evicts and deletes due pods.
+        stuck_nodes: finds the nodes whose pods are stuck terminating.
         lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
     """
 
     def __init__(
         self, dependencies: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker
     ) -> None:
-        services = msgspec.structs.replace(
-            dependencies, stale=lambda: dependencies.stale() or dependencies.stalled_watch()
-        )
-        self.eviction_queue = EvictionQueue(
-            services, spec, deadline_of=tracker.deadlines.get, deadlines_of=tracker.deadlines_of
-        )
+        services = replace(dependencies, stale=lambda: dependencies.stale() or dependencies.stalled_watch())
+        self.eviction_queue = EvictionQueue(services, spec, tracker)
+        self.stuck_nodes = StuckNodeFinder(services)
         self.lifecycle: NodeLifecycleController | None = None
         self._services = services
         self._spec = spec
@@ -197,7 +194,6 @@ class ActiveTasks:
         self._tasks = TaskSupervisor("taint manager", services.clock)
         self._since_annotations = SinceAnnotations(services, tracker.taints)
         self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.enqueue, services.clock)
-        self._tainted_before = 0  # taints of node lifecycles that have stopped
 
     @property
     def stale(self) -> str | None:
@@ -208,11 +204,6 @@ class ActiveTasks:
     def problems(self) -> tuple[str, ...]:
         """Return the errors of tasks that have failed and will be restarted, sorted by task."""
         return tuple(self._tasks.problems[name] for name in sorted(self._tasks.problems))
-
-    @property
-    def nodes_tainted(self) -> int:
-        """Return the number of NoExecute taints that were added to nodes since :meth:`start`."""
-        return self._tainted_before + (self.lifecycle.nodes_tainted if self.lifecycle is not None else 0)
 
     async def start(self) -> None:
         """Start all tasks, and set a timer for each deadline of the tracker."""
@@ -292,42 +283,19 @@ class ActiveTasks:
     def _lifecycle_dependencies(self) -> TaintingDependencies:
         """Return the dependencies of the node lifecycle, which also pauses while the watch of Leases is stale."""
         services = self._services
-        return msgspec.structs.replace(services, stale=lambda: services.stale() or services.stale_leases())
+        return replace(services, stale=lambda: services.stale() or services.stale_leases())
 
     async def _stop_lifecycle(self) -> None:
         if self.lifecycle is None:
             return
         stopping, self.lifecycle = self.lifecycle, None
         await self._tasks.end("node lifecycle", stopping.stop, seconds=STOP_TIMEOUT)
-        self._tainted_before += stopping.nodes_tainted
 
     async def _stop_evictions(self) -> None:
         try:
             await self.eviction_queue.stop(STOP_TIMEOUT)
         except Exception:
             log.exception("Failed to stop the taint manager's eviction queue")
-
-
-class ActionCounts(Struct, frozen=True):
-    """Counts of the taint manager's actions in this process. Only tasks that have stopped are included.
-
-    Attributes:
-        deleted: number of deleted pods.
-        evicted: number of evicted pods.
-        nodes_tainted: number of added NoExecute taints.
-    """
-
-    deleted: int = 0
-    evicted: int = 0
-    nodes_tainted: int = 0
-
-    def plus(self, tasks: ActiveTasks) -> ActionCounts:
-        """Return the sum of these counts and the counts of running tasks."""
-        return ActionCounts(
-            self.deleted + tasks.eviction_queue.deleted,
-            self.evicted + tasks.eviction_queue.evicted,
-            self.nodes_tainted + tasks.nodes_tainted,
-        )
 
 
 def observe_state(
@@ -339,7 +307,7 @@ def observe_state(
     stale: str,
     stale_leases: str,
     waiting: tuple[WaitingEvictions, ...] = (),
-    done: ActionCounts,
+    counts: ActionCounts,
     now: float,
 ) -> Observation:
     """Collect the data for the status and the metrics.
@@ -352,16 +320,25 @@ def observe_state(
         stale: the reason why the caches are too old to act on; ``""`` if they are up to date.
         stale_leases: the reason why the node lifecycle alone is paused; ``""`` if it is not paused.
         waiting: the taint manager's pending evictions, as reported by the evictor.
-        done: the action counts of tasks that have stopped.
+        counts: the counts of the taint manager's actions.
         now: the current time in seconds since the epoch.
     """
-    observed = Observation(now=now, mode=spec.mode, generation=generation, stale=stale, synced=observer is not None)
+    observed = Observation(
+        now=now,
+        mode=spec.mode,
+        generation=generation,
+        stale=stale,
+        synced=observer is not None,
+        deleted=counts.deleted,
+        evicted=counts.evicted,
+        nodes_tainted=counts.nodes_tainted,
+    )
     if observer is not None:
         tracker = observer.tracker
         observed = replace(observed, deadlines=tracker.deadlines.values(), tainted_nodes=len(tracker.taints))
     if tasks is None:
-        return replace(observed, deleted=done.deleted, evicted=done.evicted, nodes_tainted=done.nodes_tainted)
-    done, queue, lifecycle = done.plus(tasks), tasks.eviction_queue, tasks.lifecycle
+        return observed
+    queue, lifecycle = tasks.eviction_queue, tasks.lifecycle
     problems = () if lifecycle is None else filter(None, (stale_leases, lifecycle.problem))
     return replace(
         observed,
@@ -369,10 +346,7 @@ def observe_state(
         held=queue.held,
         waiting_evictions=waiting,
         refused=queue.refused,
-        stuck=queue.stuck,
-        deleted=done.deleted,
-        evicted=done.evicted,
-        nodes_tainted=done.nodes_tainted,
+        stuck=tasks.stuck_nodes.nodes(),
         zones=lifecycle.zones if lifecycle is not None else (),
         lifecycle_problem="; ".join(problems),
         task_failures="; ".join(tasks.problems),
@@ -408,12 +382,11 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     def __init__(self, services: TaintingDependencies) -> None:
         super().__init__("taint manager", services.clock)
-        self._services = services
+        self._services = services = replace(services, counts=ActionCounts())
         self._observer: DeadlineObserver | None = None
         self._tasks: ActiveTasks | None = None
         self._applied: TaintManagerSpec | None = None
         self._former_values: tuple[FieldError, ...] = ()
-        self._done = ActionCounts()
         self._stale = NotReadyReason()
         self._stale_leases = NotReadyReason()
         self._writer = status_writer(services.api, services.clock)
@@ -456,6 +429,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             # 4. Resync if an event could not be processed.
             observer.resync_if_needed()
         # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
+        #    (The loop's own rest would also delay a changed spec.)
         cost = CpuTime(self._services.clock)
         self._report(spec)
         return max(pause, min(MAX_PAUSE, PAUSE_RATIO * cost.seconds))
@@ -551,7 +525,6 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if self._observer is not None:
             self._observer.tasks = None
         await tasks.stop()
-        self._done = self._done.plus(tasks)
         if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
             log.warning(
                 "Failed to remove annotation %s from %d nodes; outdated annotations remain on these nodes",
@@ -570,7 +543,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             stale=self._stale.lasting(stale, now),
             stale_leases=self._stale_leases.lasting(self._services.stale_leases(), now),
             waiting=self._services.evictor.waiting_status(TAINTING, previous=self._writer.status.waiting_evictions),
-            done=self._done,
+            counts=self._services.counts,
             now=self._services.clock.now(),
         )
         status = build_status(observed, self._writer.status, base=self._previous_counts)

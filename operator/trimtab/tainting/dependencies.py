@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from trimtab.tainting.report import Reporter
 
 
+class ActionCounts(Struct):
+    """Counts of the actions of one TaintManager in this process. The tasks that act count.
+
+    Attributes:
+        deleted: number of deleted pods.
+        evicted: number of evicted pods.
+        nodes_tainted: number of NoExecute taints that were added to nodes.
+    """
+
+    deleted: int = 0
+    evicted: int = 0
+    nodes_tainted: int = 0
+
+
 class TaintingDependencies(Struct, frozen=True, kw_only=True):
     """Dependencies that all tasks of the taint manager share.
 
@@ -40,6 +54,7 @@ class TaintingDependencies(Struct, frozen=True, kw_only=True):
         stale_leases: returns the reason why the watch of Leases is stale, which also pauses the node lifecycle;
             ``None`` if it is up to date.
         queue_metrics: metrics of the work queues.
+        counts: counts of the actions, for the status. Each TaintManager has its own.
     """
 
     api: Api
@@ -55,3 +70,4 @@ class TaintingDependencies(Struct, frozen=True, kw_only=True):
     stalled_watch: Callable[[], str | None] = lambda: None
     stale_leases: Callable[[], str | None] = lambda: None
     queue_metrics: WorkQueueMetrics = field(default_factory=WorkQueueMetrics)
+    counts: ActionCounts = field(default_factory=ActionCounts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from msgspec import Struct
 
@@ -46,35 +46,6 @@ class DuePodResult(enum.Enum):
     FAILED = "Failed"  # no response, or an error of the API server; retried
 
 
-class DuePodOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """The outcome of an attempt to evict a due pod, as reported to events, metrics and the log.
-
-    Attributes:
-        deadline: the pod's deadline at the time of the attempt.
-        result: whether the pod was evicted, or what prevented the eviction.
-        reason: a reason code of :mod:`trimtab.api.reasons`.
-        message: details, or the API server's message if it refused the request.
-        attempts: number of attempts for this pod, including this one.
-        at: the time of the outcome in seconds since the epoch.
-        held: seconds for which userTaintRates delayed the pod. They are part of the lateness.
-        refuser: name of the webhook that refused the request, or ``PodDisruptionBudget``; ``""`` if none or unknown.
-    """
-
-    deadline: Deadline
-    result: DuePodResult
-    reason: str
-    message: str
-    attempts: int
-    at: float
-    held: float = 0.0
-    refuser: str = ""
-
-    @property
-    def lateness(self) -> float:
-        """Return the seconds from the pod's deadline to this outcome, at least 0."""
-        return max(0.0, self.at - self.deadline.due)
-
-
 _MEANING: Final = {
     ResponseCode.BUDGET: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
     ResponseCode.SEVERAL_BUDGETS: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
@@ -94,7 +65,7 @@ class DuePodAttempt(Struct, frozen=True, gc=False):
         result: whether the pod was evicted, or what prevented the eviction.
         reason: a reason code of :mod:`trimtab.api.reasons`.
         message: details, or the API server's message if it refused the request.
-        refuser: see :class:`DuePodOutcome`.
+        refuser: name of the webhook that refused the request, or ``PodDisruptionBudget``; ``""`` if none or unknown.
         retry_after: delay in seconds that the API server requested; ``None`` if it requested none.
         uncertain: whether no response arrived, so that the API server may have processed the request.
     """
@@ -112,6 +83,34 @@ class DuePodAttempt(Struct, frozen=True, gc=False):
         return self.result in (DuePodResult.REFUSED, DuePodResult.FAILED)
 
 
+class DuePodOutcome(Struct, frozen=True, gc=False):
+    """An attempt to evict a due pod, as reported to events and metrics.
+
+    Attributes:
+        deadline: the pod's deadline at the time of the attempt.
+        attempt: the result of the attempt.
+        attempts: number of attempts for this pod, including this one.
+        at: the time of the result in seconds since the epoch.
+        held: seconds for which userTaintRates delayed the pod. They are part of the lateness.
+    """
+
+    deadline: Deadline
+    attempt: DuePodAttempt
+    attempts: int
+    at: float
+    held: float = 0.0
+
+    @property
+    def result(self) -> DuePodResult:
+        """Return whether the pod was evicted, or what prevented the eviction."""
+        return self.attempt.result
+
+    @property
+    def lateness(self) -> float:
+        """Return the seconds from the pod's deadline to the result, at least 0."""
+        return max(0.0, self.at - self.deadline.due)
+
+
 def gone(message: str) -> DuePodAttempt:
     """Return the result for a pod that no longer exists."""
     return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
@@ -123,26 +122,26 @@ def deleted_after_maximum_wait(deleted: DuePodAttempt, *, seconds: float) -> Due
     return DuePodAttempt(deleted.result, reasons.MAXIMUM_WAIT_OVER, words)
 
 
-def attempt_of(outcome: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
+def attempt_of(response: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
     """Convert the response to an eviction or deletion request into the result of the attempt.
 
     Args:
-        outcome: the response.
+        response: the response.
         done: the result if the API server granted the request.
     """
-    match outcome.code:
+    match response.code:
         case ResponseCode.GRANTED:
             granted = "deletion" if done is DuePodResult.DELETED else "eviction"
             return DuePodAttempt(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
         case ResponseCode.GONE:
-            return gone(outcome.message)
+            return gone(response.message)
         case ResponseCode.IN_DOUBT | ResponseCode.NOT_SENT:
-            uncertain = outcome.code is ResponseCode.IN_DOUBT
+            uncertain = response.code is ResponseCode.IN_DOUBT
             return DuePodAttempt(
-                DuePodResult.FAILED, reasons.DELETION_FAILED, outcome.message, "", outcome.retry_after, uncertain
+                DuePodResult.FAILED, reasons.DELETION_FAILED, response.message, "", response.retry_after, uncertain
             )
-    result, reason = _MEANING.get(outcome.code, (DuePodResult.FAILED, reasons.DELETION_FAILED))
-    return DuePodAttempt(result, reason, outcome.message, outcome.refuser, outcome.retry_after)
+    result, reason = _MEANING.get(response.code, (DuePodResult.FAILED, reasons.DELETION_FAILED))
+    return DuePodAttempt(result, reason, response.message, response.refuser, response.retry_after)
 
 
 def not_due(message: str) -> DuePodAttempt:
@@ -235,16 +234,16 @@ def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
     )
 
 
-def mark_before_deletion(entry: DuePod, answer: DuePodAttempt) -> bool:
+def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:
     """Count a failed attempt to write the condition DisruptionTarget, and return whether to retry before the deletion.
 
     If the API server refuses the write, the pod is deleted without the condition, because a missing permission must not
     prevent the deletion.
     """
-    if answer.result is DuePodResult.GONE:
+    if failed.result is DuePodResult.GONE:
         return True
     entry.failed_marks += 1
-    return answer.result is DuePodResult.FAILED and entry.failed_marks < MARK_TRIES
+    return failed.result is DuePodResult.FAILED and entry.failed_marks < MARK_TRIES
 
 
 class EvictionAction(enum.Enum):
@@ -262,15 +261,14 @@ class EvictionDecision(Struct, frozen=True, gc=False):
     Attributes:
         action: the action.
         deadline: the pod's current deadline.
-        until: a time in seconds since the epoch. For an eviction it is the time after which the pod is deleted instead.
-            For a pod that is not due yet it is the due time.
+        evict_until: for Evict, the time after which the pod is deleted instead, in seconds since the epoch.
         waited: whether the pod is deleted because its evictions were refused for ``maximumWait``.
         why: the result to report if no request is necessary; else ``None``.
     """
 
     action: EvictionAction
     deadline: Deadline
-    until: float = 0.0
+    evict_until: float = 0.0
     waited: bool = False
     why: DuePodAttempt | None = None
 
@@ -283,10 +281,6 @@ def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
     return {each.key: float(each.maximum_wait_seconds) for each in spec.taints if each.policy == EVICT}
 
 
-def _no_others(_: Pod) -> tuple[Deadline, ...]:
-    return ()
-
-
 def decide(
     former: Deadline,
     current: Deadline | None,
@@ -294,7 +288,7 @@ def decide(
     *,
     maximum_waits: Mapping[str, float],
     now: float,
-    deadlines_by_taint: Callable[[Pod], Iterable[Deadline]] = _no_others,
+    deadlines_by_taint: Callable[[Pod], Iterable[Deadline]] = lambda _: (),
 ) -> EvictionDecision:
     """Decide what to do with a pod that was due.
 
@@ -319,25 +313,17 @@ def decide(
             EvictionAction.NOTHING, former, why=not_due("no taint sets a deadline for the pod any more")
         )
     if current.due > now:
-        return EvictionDecision(EvictionAction.WAIT, current, until=current.due)
+        return EvictionDecision(EvictionAction.WAIT, current)
     if current.taint.key not in maximum_waits:
         return EvictionDecision(EvictionAction.DELETE, current)
     ends = (
         (one.due + maximum_waits.get(one.taint.key, 0.0), one.taint.key in maximum_waits)
         for one in (current, *deadlines_by_taint(pod))
     )
-    until, by_waiting = min(ends)
-    if now < until:
-        return EvictionDecision(EvictionAction.EVICT, current, until=until)
-    return EvictionDecision(EvictionAction.DELETE, current, until=until, waited=by_waiting)
-
-
-class DeadlinesByTaint(Protocol):
-    """Returns one deadline for each NoExecute taint of a pod's node, as if the node had only that taint."""
-
-    def __call__(self, pod: Pod, *, now: float) -> Iterable[Deadline]:
-        """Return one deadline for each taint that the pod does not tolerate forever."""
-        ...
+    evict_until, by_waiting = min(ends)
+    if now < evict_until:
+        return EvictionDecision(EvictionAction.EVICT, current, evict_until)
+    return EvictionDecision(EvictionAction.DELETE, current, evict_until, waited=by_waiting)
 
 
 CATCH_UP: Final = 0.1

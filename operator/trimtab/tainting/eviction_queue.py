@@ -6,30 +6,29 @@ again. A waiting pod is an entry in the queue and not a task; a fixed number of 
 A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
 
 1. Decide from the pod's current deadlines whether it is deleted, evicted, or no longer due.
-2. Before a deletion, write the condition DisruptionTarget, so that Jobs do not count the deletion as a failure.
-3. Ask the evictor for a permit. Without one, the pod backs off.
+2. Ask the evictor for a permit. Without one, the pod backs off.
+3. Before a deletion, write the condition DisruptionTarget, so that Jobs do not count the deletion as a failure. A pod
+   that must wait for a permit is not marked, because it continues to run.
 4. Send the eviction or deletion, and wait until the watch shows that the pod is gone, or retry.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import OBSERVE, RefusedPod, StuckNode, TaintManagerSpec
-from trimtab.cluster.workloads.owners import OwnerKey, owner_key
-from trimtab.disruption.evictor import Evictor, Permit
-from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester, Way
-from trimtab.kube.api import Api
+from trimtab.api.taint_manager import OBSERVE, RefusedPod, TaintManagerSpec
+from trimtab.cluster.workloads.owners import owner_key
+from trimtab.disruption.evictor import Permit
+from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester
 from trimtab.kube.objects import Pod
-from trimtab.tainting.deadlines import Deadline, describe_deadline
+from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, describe_deadline
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import (
-    DeadlinesByTaint,
     DuePod,
     DuePodAttempt,
     DuePodOutcome,
@@ -41,14 +40,14 @@ from trimtab.tainting.due_pods import (
     attempt_of,
     decide,
     deleted_after_maximum_wait,
-    mark_before_deletion,
     marked,
     maximum_waits,
+    must_retry_mark,
     not_due,
 )
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 from trimtab.tainting.lifecycle.zones import zone_of
-from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
+from trimtab.tainting.report.status import refused_pods
 
 logger = logging.getLogger(__name__)
 
@@ -80,38 +79,26 @@ class EvictionQueue:
     Args:
         services: the dependencies of the taint manager.
         spec: the spec of the TaintManager.
-        deadline_of: returns the deadline of a pod by its ``namespace/name``; ``None`` if it has none.
-        deadlines_of: returns one deadline for each taint of the pod's node, as if the node had only that taint
-            (:meth:`~trimtab.tainting.deadlines.TaintDeadlineTracker.deadlines_of`). A pod that waits for a retry or for
-            a rate limit is deleted once any of these deadlines requires that.
+        tracker: tracks the deadlines of all pods.
         workers: number of pods that are evicted concurrently.
-
-    Attributes:
-        deleted: number of pods that were deleted since the queue was created.
-        evicted: number of pods that were evicted since the queue was created.
     """
 
     def __init__(
         self,
         services: TaintingDependencies,
         spec: TaintManagerSpec,
+        tracker: TaintDeadlineTracker,
         *,
-        deadline_of: Callable[[str], Deadline | None],
-        deadlines_of: DeadlinesByTaint,
         workers: int = WORKERS,
     ) -> None:
-        self.deleted = 0
-        self.evicted = 0
         self._services = services
         self._clock = services.clock
         self._spec = spec
         self._maximum_waits = maximum_waits(spec)
-        self._deadline_of = deadline_of
-        self._deadlines_of = deadlines_of
+        self._tracker = tracker
         self._pods: dict[str, DuePod] = {}
         self._retried: dict[str, float] = {}
         self._stopping = False
-        self._stuck = StuckNodeFinder(services)
         # _process() returns no delay and raises nothing: the retries of a pod are scheduled with requeue_at().
         self._queue = DueQueue(
             self._process,
@@ -142,14 +129,6 @@ class EvictionQueue:
         """Return the due pods whose eviction or deletion was refused, the longest overdue first."""
         return refused_pods(self._pods.values())
 
-    @property
-    def stuck(self) -> tuple[StuckNode, ...]:
-        """Return the unreachable nodes with pods that still exist after their grace period, sorted by name.
-
-        The list is updated every ten seconds.
-        """
-        return self._stuck.nodes()
-
     # --- inputs -------------------------------------------------------------------------------------------------------
 
     def enqueue(self, deadline: Deadline) -> None:
@@ -162,7 +141,7 @@ class EvictionQueue:
         pod = self._pods.get(deadline.key)
         if pod is not None:
             if pod.deadline.uid == deadline.uid:
-                self._requeue(pod, deadline)
+                self._apply_deadline(pod, deadline)
                 return
             self._forget(pod)
         pod = self._pods[deadline.key] = DuePod(deadline)
@@ -180,7 +159,7 @@ class EvictionQueue:
         if verdict.action is EvictionAction.NOTHING or verdict.action is EvictionAction.WAIT:
             self._postpone_or_finish(pod, verdict)
         else:
-            self._requeue(pod, verdict.deadline)
+            self._apply_deadline(pod, verdict.deadline)
 
     def taints_changed(self, name: str) -> None:
         """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier.
@@ -196,7 +175,7 @@ class EvictionQueue:
             elif pod.queue_state is QueueState.BACKING_OFF and pod.evicting:
                 verdict = self._decide(pod)
                 if verdict.action is EvictionAction.EVICT:
-                    end = self._clock.monotonic() + (verdict.until - self._clock.now())
+                    end = self._clock.monotonic() + (verdict.evict_until - self._clock.now())
                     self._queue.requeue_at(pod, min(pod.retry_at, end))
                 elif verdict.action is EvictionAction.DELETE:
                     self._process_now(pod)
@@ -251,29 +230,25 @@ class EvictionQueue:
     # --- an attempt ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, pod: DuePod) -> None:
-        # 1. Decide what to do. The pod may have changed since it was queued, and after each request.
+        # 1. Decide what to do. The pod may have changed since it was queued.
         verdict = self._evaluate(pod)
-        # 2. Mark the pod before a deletion.
-        if verdict is not None and verdict.action is EvictionAction.DELETE and not self._marked(pod):
-            answer = await mark(self._services.evictor, verdict.deadline, self._services.api)
-            if answer is None:
-                pod.marked = self._clock.monotonic()
-            elif mark_before_deletion(pod, answer):
-                # Even if the response was lost and the condition was written, the pod itself has not been ended.
-                self._handle(pod, replace(answer, uncertain=False))
-                return
-            verdict = self._evaluate(pod)
-        # 3. Ask the evictor.
-        permit = None if verdict is None else self._admitted(pod, verdict)
-        if verdict is None or permit is None:
+        if verdict is None:
+            return
+        # 2. Ask the evictor.
+        permit = self._admitted(pod, verdict)
+        if permit is None:
+            return
+        # 3. Mark the pod before a deletion. It may change during that request.
+        evicts = verdict.action is EvictionAction.EVICT
+        if not evicts and not self._marked(pod) and not await self._mark(pod, permit):
             return
         # 4. Send the request.
-        evicts = verdict.action is EvictionAction.EVICT
         pod.eviction_requested |= evicts
-        answer = await send(self._services.evictor, permit, self._services.api)
+        response = await self._services.evictor.send(permit, self._services.api, timeout=TIMEOUT)
+        answer = attempt_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
         if verdict.waited and answer.result is DuePodResult.DELETED:
             answer = deleted_after_maximum_wait(answer, seconds=self._clock.now() - verdict.deadline.due)
-        self._handle(pod, answer, until=verdict.until if evicts else None)
+        self._handle(pod, answer, evicts=evicts)
 
     def _evaluate(self, pod: DuePod) -> EvictionDecision | None:
         """Decide which request to send for a pod, and apply its current deadline.
@@ -300,30 +275,58 @@ class EvictionQueue:
     def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
         """Return the evictor's permit. If a limit or budget refuses it, requeue the pod and return ``None``."""
         pod = self._services.lister.pod(entry.deadline.key)
-        if pod is None:
+        if pod is None:  # never, because decide() has just seen the pod
             return None
         evicts, now = verdict.action is EvictionAction.EVICT, self._clock.now()
-        request = request_of(
-            verdict.deadline,
-            how="Evict" if evicts else "Delete",
-            overdue=evicts and verdict.until <= now,
-            owner=owner_key(pod),
-        )
-        found = self._services.evictor.admit(request, pod)
+        found = self._services.evictor.admit(request_of(verdict, pod, now=now), pod)
         if isinstance(found, Permit):
             return found
         entry.queue_state = QueueState.BACKING_OFF
-        left = verdict.until - now if evicts else 0.0
+        left = verdict.evict_until - now if evicts else 0.0
         wait = min(found.retry_after, left) if left > 0.0 else found.retry_after
         self._queue.requeue_at(entry, self._clock.monotonic() + wait)
         return None
+
+    async def _mark(self, pod: DuePod, permit: Permit) -> bool:
+        """Write the condition DisruptionTarget, so that Jobs and owners do not count the deletion as a failure.
+
+        Returns:
+            Whether to send the deletion. If not, the permit is cancelled, and the pod is requeued or finished.
+        """
+        evictor = self._services.evictor
+        permit.in_flight = True  # other deadlines wait for it from now on, and not only from the deletion on
+        try:
+            response = await evictor.mark_disruption_target(
+                permit.request,
+                self._services.api,
+                reason=reasons.DELETION_BY_TAINT_MANAGER,
+                message=MESSAGE,
+                timeout=TIMEOUT,
+            )
+        except BaseException:
+            evictor.cancel(permit)
+            raise
+        if response is None:
+            pod.marked = self._clock.monotonic()
+        elif must_retry_mark(pod, failed := attempt_of(response, done=DuePodResult.DELETED)):
+            evictor.cancel(permit)
+            # Even if the response was lost and the condition was written, the pod itself has not been ended.
+            self._handle(pod, replace(failed, uncertain=False))
+            return False
+        verdict = self._evaluate(pod)
+        if verdict is not None and verdict.action is EvictionAction.DELETE:
+            return True
+        evictor.cancel(permit)
+        if verdict is not None:
+            self._queue.add(pod)  # it is evicted instead, because maximumWait was set or increased in the meantime
+        return False
 
     def _postpone_or_finish(self, pod: DuePod, verdict: EvictionDecision) -> None:
         """Finish a pod that no longer exists or has another deadline.
 
         Requeue it if it is not due yet because a clock was set back.
         """
-        left = verdict.until - self._clock.now()
+        left = verdict.deadline.due - self._clock.now()
         if verdict.why is not None:
             self._finish(pod, verdict.why)
         elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
@@ -334,7 +337,7 @@ class EvictionQueue:
         else:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
 
-    def _requeue(self, pod: DuePod, deadline: Deadline) -> None:
+    def _apply_deadline(self, pod: DuePod, deadline: Deadline) -> None:
         """Apply a new deadline to a queued pod.
 
         If the new deadline is caused by a taint with a different key, process the pod immediately.
@@ -349,18 +352,17 @@ class EvictionQueue:
 
     # --- its outcome --------------------------------------------------------------------------------------------------
 
-    def _handle(self, pod: DuePod, answer: DuePodAttempt, *, until: float | None = None) -> None:
+    def _handle(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool = False) -> None:
         """Finish or requeue a pod after an attempt.
 
         Args:
             pod: the pod.
             answer: the result of the attempt.
-            until: the time after which the pod is deleted instead of evicted, in seconds since the epoch; ``None`` if
-                the attempt was a deletion.
+            evicts: whether the attempt was an eviction, as opposed to a deletion.
         """
         pod.attempts += 1
         if answer.retry:
-            self._retry(pod, answer, until)
+            self._retry(pod, answer, evicts=evicts)
             return
         ours = self._pods.get(pod.deadline.key) is pod
         if answer.result is DuePodResult.GONE:
@@ -374,19 +376,19 @@ class EvictionQueue:
     def _wait_for_watch(self, pod: DuePod) -> None:
         """Schedule a retry in case the watch does not show the deletion of the pod."""
         self._forget(pod)
-        current = self._deadline_of(pod.deadline.key)
+        current = self._tracker.deadlines.get(pod.deadline.key)
         if current is None or current.uid != pod.deadline.uid:  # the watch delivered the deletion before the response
             return
         self._pods[pod.deadline.key] = pod
         pod.queue_state, pod.ended, pod.lost_response = QueueState.AWAITING_WATCH, True, None
         self._queue.requeue_at(pod, self._clock.monotonic() + CONFIRM_TIMEOUT)
 
-    def _retry(self, pod: DuePod, answer: DuePodAttempt, until: float | None) -> None:
+    def _retry(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool) -> None:
         if answer.uncertain:
-            pod.lost_response = DuePodResult.DELETED if until is None else DuePodResult.EVICTED
+            pod.lost_response = DuePodResult.EVICTED if evicts else DuePodResult.DELETED
         else:
             self._queue.return_tokens(pod)
-        pod.last, pod.evicting = answer, until is not None
+        pod.last, pod.evicting = answer, evicts
         self._report(pod, answer)
         if self._pods.get(pod.deadline.key) is not pod:
             return
@@ -398,7 +400,7 @@ class EvictionQueue:
         )
         if pod.evicting:  # at most until the pod is deleted instead, according to its current deadlines
             verdict = self._decide(pod)
-            left = verdict.until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
+            left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
             wait = max(0.0, min(wait, left))
         pod.queue_state = QueueState.BACKING_OFF
         self._queue.requeue_at(pod, self._clock.monotonic() + wait)
@@ -438,19 +440,10 @@ class EvictionQueue:
 
     def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
         """Count and report the result of an attempt."""
-        self.deleted += answer.result is DuePodResult.DELETED
-        self.evicted += answer.result is DuePodResult.EVICTED
+        self._services.counts.deleted += answer.result is DuePodResult.DELETED
+        self._services.counts.evicted += answer.result is DuePodResult.EVICTED
         self._services.reporter.due_pod_outcome(
-            DuePodOutcome(
-                deadline=pod.deadline,
-                result=answer.result,
-                reason=answer.reason,
-                message=answer.message,
-                attempts=pod.attempts,
-                at=self._clock.now(),
-                held=pod.held,
-                refuser=answer.refuser,
-            )
+            DuePodOutcome(pod.deadline, answer, attempts=pod.attempts, at=self._clock.now(), held=pod.held)
         )
 
     # --- the caches ---------------------------------------------------------------------------------------------------
@@ -459,7 +452,7 @@ class EvictionQueue:
         key = pod.deadline.key
         return decide(
             pod.deadline,
-            self._deadline_of(key),
+            self._tracker.deadlines.get(key),
             self._services.lister.pod(key),
             maximum_waits=self._maximum_waits,
             now=self._clock.now(),
@@ -486,42 +479,29 @@ class EvictionQueue:
         return min(dues, default=None)
 
     def _deadlines_by_taint(self, pod: Pod) -> Iterable[Deadline]:
-        return self._deadlines_of(pod, now=self._clock.now())
+        return self._tracker.deadlines_of(pod, now=self._clock.now())
 
 
-def request_of(
-    deadline: Deadline, *, how: Way = "Delete", overdue: bool = False, owner: OwnerKey | None = None
-) -> EvictionRequest:
-    """Build the request to delete or evict a pod with the pod's own grace period."""
+def request_of(verdict: EvictionDecision, pod: Pod, *, now: float) -> EvictionRequest:
+    """Build the request to delete or evict a pod with the pod's own grace period.
+
+    Args:
+        verdict: the decision to delete or evict the pod.
+        pod: the pod.
+        now: the current time in seconds since the epoch.
+    """
+    deadline, evicts = verdict.deadline, verdict.action is EvictionAction.EVICT
     namespace, _, name = deadline.key.partition("/")
     return EvictionRequest(
         namespace=namespace,
         pod=name,
         uid=deadline.uid,
         node=deadline.node,
-        how=how,
+        how="Evict" if evicts else "Delete",
         reason=reasons.NO_EXECUTE_TAINT,
         message=describe_deadline(deadline),
         requester=REQUESTER,
-        owner=owner,
+        owner=owner_key(pod),
         deadline=deadline.due,
-        overdue=overdue,
+        overdue=evicts and verdict.evict_until <= now,
     )
-
-
-async def mark(evictor: Evictor, deadline: Deadline, api: Api) -> DuePodAttempt | None:
-    """Write the condition DisruptionTarget on a pod, so that Jobs and owners do not count its deletion as a failure.
-
-    Returns:
-        ``None`` if the condition was written, otherwise the failed attempt.
-    """
-    outcome = await evictor.mark_disruption_target(
-        request_of(deadline), api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
-    )
-    return None if outcome is None else attempt_of(outcome, done=DuePodResult.DELETED)
-
-
-async def send(evictor: Evictor, permit: Permit, api: Api) -> DuePodAttempt:
-    """Delete or evict the admitted pod with one request, which has the pod's UID as a precondition."""
-    outcome = await evictor.send(permit, api, timeout=TIMEOUT)
-    return attempt_of(outcome, done=DuePodResult.DELETED if permit.request.how == "Delete" else DuePodResult.EVICTED)

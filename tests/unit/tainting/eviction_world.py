@@ -260,13 +260,7 @@ class Manager:
             watches_verified_at=cluster.clock.now,
             namespace="trimtab",
         )
-        self.ending = EvictionQueue(
-            self.services,
-            spec,
-            deadline_of=self.book.deadlines.get,
-            deadlines_of=self.book.deadlines_of,
-            workers=workers,
-        )
+        self.ending = EvictionQueue(self.services, spec, self.book, workers=workers)
         self.timers = Timers(self.ending.enqueue, cluster.clock)
         for node in cluster.nodes.values():
             self._see(None, node)

@@ -20,7 +20,7 @@ from trimtab.disruption.evictor import Evictor
 from trimtab.kube.api import Conflict
 from trimtab.kube.objects import Lease, Node
 from trimtab.kube.wire.decode import decode_object
-from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.lifecycle import NodeLifecycleController
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
 
@@ -250,8 +250,10 @@ class Manager:
         """A process starts: it lists what there is, and follows."""
         caches, cluster = Caches(), self.cluster
         self._dying.clear()
+        self.counts = ActionCounts()
         self.lifecycle = NodeLifecycleController(
             TaintingDependencies(
+                counts=self.counts,
                 api=cluster,
                 lister=caches.lister,
                 clock=self.clock,

@@ -8,7 +8,7 @@ from tests.unit.tainting.deadlines import START, bears, taint
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import RefusedPod, StuckNode, ZoneState, ZoneStatus
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
+from trimtab.tainting.due_pods import DuePodAttempt, DuePodOutcome, DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import Observation
 
@@ -31,8 +31,9 @@ def ended(
 ) -> DuePodOutcome:
     """What came of a pod; at its time unless said otherwise."""
     time = deadline.due if at is None else START + at
-    values = {"reason": "NoExecuteTaint", "message": "", "attempts": 1, **more}
-    return DuePodOutcome(deadline=deadline, result=result, at=time, **values)
+    attempts, held = more.pop("attempts", 1), more.pop("held", 0.0)
+    attempt = DuePodAttempt(result, **{"reason": "NoExecuteTaint", "message": "", **more})
+    return DuePodOutcome(deadline, attempt, attempts, time, held)
 
 
 def change(

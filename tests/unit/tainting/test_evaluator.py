@@ -40,9 +40,9 @@ from trimtab.tainting.due_pods import (
     EvictionDecision,
     attempt_of,
     decide,
-    mark_before_deletion,
     marked,
     maximum_waits,
+    must_retry_mark,
 )
 from trimtab.tainting.report.status import KUBELET_DELAY, stuck_nodes
 
@@ -107,7 +107,7 @@ def test_eviction_turns_into_deletion_after_maximum_wait(
         now=START + at,
         deadlines_by_taint=lambda _: [] if other is None else [other],
     )
-    assert (verdict.action, verdict.until - START, verdict.waited) == expected
+    assert (verdict.action, verdict.evict_until - START, verdict.waited) == expected
 
 
 others = st.lists(
@@ -126,8 +126,8 @@ def test_another_taint_never_extends_the_wait(more: list[Deadline], fewer: list[
         )
 
     some, all_ = judged(fewer), judged(fewer + more)
-    assert all_.until <= some.until <= START + 60
-    assert (all_.action is EvictionAction.DELETE) == (all_.until <= START + at)
+    assert all_.evict_until <= some.evict_until <= START + 60
+    assert (all_.action is EvictionAction.DELETE) == (all_.evict_until <= START + at)
     assert not (some.action is EvictionAction.DELETE and all_.action is EvictionAction.EVICT)
 
 
@@ -217,7 +217,7 @@ def test_mark_is_trusted_for_a_minute() -> None:
 )
 def test_failed_mark_is_retried_before_deletion(result: DuePodResult, tries: int) -> None:
     job = DuePod(DUE)
-    assert [mark_before_deletion(job, replace(FAILED, result=result)) for _ in range(10)].count(True) == tries
+    assert [must_retry_mark(job, replace(FAILED, result=result)) for _ in range(10)].count(True) == tries
 
 
 # --- stuck nodes -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def test_policy_evict_evicts_the_pod(cluster: Cluster) -> None:
 
     [sent] = cluster.sent
     assert (sent.what, sent.uid) == ("POST eviction", "shop-web-0")
-    assert (manager.ending.evicted, manager.ending.deleted) == (1, 0)
+    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (1, 0)
     assert manager.recorded(DuePodResult.EVICTED) == ["web"]
 
 
@@ -63,9 +63,11 @@ async def test_budget_delays_eviction(cluster: Cluster, golden: Golden) -> None:
         await asyncio.sleep(16)
 
     assert len(cluster.gone) == 3
-    assert (manager.ending.evicted, manager.ending.deleted) == (3, 0)
+    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (3, 0)
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
-    assert {(each.reason, each.refuser) for each in refusals} == {(reasons.DISRUPTION_BUDGET, "PodDisruptionBudget")}
+    assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
+        (reasons.DISRUPTION_BUDGET, "PodDisruptionBudget")
+    }
 
 
 async def test_eviction_with_lost_response_counts_as_eviction(cluster: Cluster) -> None:
@@ -76,7 +78,7 @@ async def test_eviction_with_lost_response_counts_as_eviction(cluster: Cluster) 
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert (manager.ending.evicted, manager.ending.deleted) == (1, 0)
+    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (1, 0)
 
 
 async def test_pod_is_deleted_after_maximum_wait(cluster: Cluster, golden: Golden) -> None:
@@ -90,8 +92,8 @@ async def test_pod_is_deleted_after_maximum_wait(cluster: Cluster, golden: Golde
     [at] = cluster.gone.values()
     assert 60 <= at < 60.1
     [ended] = [each for each in manager.reporter.outcomes if each.result is DuePodResult.DELETED]
-    assert ended.reason == reasons.MAXIMUM_WAIT_OVER
-    golden(ended.message)
+    assert ended.attempt.reason == reasons.MAXIMUM_WAIT_OVER
+    golden(ended.attempt.message)
 
 
 async def test_restart_does_not_reset_maximum_wait(cluster: Cluster) -> None:
@@ -120,7 +122,7 @@ async def test_overdue_pod_is_evicted_before_it_is_deleted(cluster: Cluster, all
         await asyncio.sleep(5)
 
     assert len(cluster.gone) == 3
-    assert manager.ending.evicted == allowed
+    assert manager.services.counts.evicted == allowed
     assert [len(cluster.requests("POST eviction", f"web-{number}")) for number in range(3)] == [1, 1, 1]
 
 
@@ -132,7 +134,7 @@ async def test_rate_limited_pod_is_evicted_before_it_is_deleted(cluster: Cluster
     async with manager.running():
         await asyncio.sleep(120)
 
-    assert (manager.ending.evicted, manager.ending.deleted) == (10, 0)
+    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (10, 0)
 
 
 @pytest.mark.parametrize(("seconds", "at"), [(None, 5), (2, 7), (20, 25)], ids=["at once", "soon", "later"])
@@ -147,7 +149,7 @@ async def test_waiting_pod_is_deleted_when_its_node_fails(cluster: Cluster, seco
         await asyncio.sleep(40)
 
     assert list(cluster.gone.values()) == [pytest.approx(at, abs=0.1)]
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
 
 
 async def test_node_failure_during_refusal_is_processed(cluster: Cluster) -> None:
@@ -300,9 +302,27 @@ async def test_operator_concurrency_limit_applies_to_due_pods(cluster: Cluster) 
     manager = Manager(cluster, limits=EvictionLimits(max_concurrent=3, max_concurrent_per_namespace=2))
     async with manager.running():
         await asyncio.sleep(10)
-        assert manager.ending.deleted == 20, "pods that end slowly take no place"
+        assert manager.services.counts.deleted == 20, "pods that end slowly take no place"
 
     assert cluster.busiest <= 3
+
+
+async def test_pod_that_waits_for_a_permit_is_not_marked(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    manager = Manager(cluster, limits=EvictionLimits(max_concurrent=1))
+    cluster.pod("other", bears("a", None))
+    evictor, other = manager.services.evictor, cluster.pods["shop/other"]
+    request = EvictionRequest(namespace="shop", pod="other", uid=other.uid, requester=Requester(DESCHEDULER, "p"))
+    permit = evictor.admit(request, other)
+    assert isinstance(permit, Permit)
+    evictor.begin(permit)
+    async with manager.running():
+        await asyncio.sleep(10)
+        assert not cluster.sent
+        evictor.cancel(permit)
+        await asyncio.sleep(10)
+        assert [each.what for each in cluster.sent] == ["PATCH status", "DELETE"]
 
 
 async def test_overdue_eviction_ignores_outstanding_disruptions(cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.tainting.due_pods import DuePodResult
+from trimtab.tainting.report.status import StuckNodeFinder
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -49,9 +50,9 @@ async def test_due_pod_is_marked_and_deleted_by_uid(cluster: Cluster, golden: Go
     golden("\n".join(f"{key}: {text}" for key, text in condition.items()))
     assert "gracePeriodSeconds" not in delete.body
     [ended] = manager.reporter.outcomes
-    assert (ended.result, ended.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
+    assert (ended.result, ended.attempt.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
     assert ended.lateness < 0.05
-    assert (manager.ending.deleted, manager.ending.waiting, manager.ending.refused) == (1, 0, ())
+    assert (manager.services.counts.deleted, manager.ending.waiting, manager.ending.refused) == (1, 0, ())
 
 
 async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> None:
@@ -71,10 +72,12 @@ async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> 
     assert len(cluster.gone) == 300
     assert min(cluster.gone.values()) >= 30
     assert max(cluster.gone.values()) <= 39, "once one was let go the others are tried at once"
-    assert manager.ending.deleted == 300
+    assert manager.services.counts.deleted == 300
     assert not manager.ending.refused
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
-    assert {(each.reason, each.refuser) for each in refusals} == {(reasons.DELETION_REFUSED, "guard.example.com")}
+    assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
+        (reasons.DELETION_REFUSED, "guard.example.com")
+    }
     assert len(cluster.requests("DELETE")) < 300 * 30, "tried ever more rarely"
     assert len(cluster.requests("PATCH status")) <= 300, "a mark that is there is not written again"
 
@@ -106,7 +109,7 @@ async def test_unreachable_api_server_delays_pods(cluster: Cluster, down: float)
         await asyncio.sleep(10)
 
     assert len(cluster.gone) == 100
-    assert manager.ending.deleted == 100
+    assert manager.services.counts.deleted == 100
 
 
 async def test_lost_response_counts_one_deletion(cluster: Cluster) -> None:
@@ -117,7 +120,7 @@ async def test_lost_response_counts_one_deletion(cluster: Cluster) -> None:
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
     assert manager.recorded(DuePodResult.DELETED) == ["web"]
     assert not manager.recorded(DuePodResult.GONE)
     assert manager.ending.waiting == 0
@@ -132,7 +135,7 @@ async def test_request_that_never_arrived_is_retried(cluster: Cluster) -> None:
         await asyncio.sleep(5)
 
     assert list(cluster.gone) == ["shop-web-0"]
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
 
 
 async def test_recreated_pod_has_its_own_deadline(cluster: Cluster) -> None:
@@ -168,7 +171,7 @@ async def test_new_pod_with_same_name_is_not_deleted(cluster: Cluster) -> None:
         await asyncio.sleep(20)
 
     assert cluster.gone["shop-db-1"] >= 39.9
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
 
 
 @pytest.mark.parametrize("seconds", [None, 100], ids=["for ever", "longer"])
@@ -254,7 +257,7 @@ async def test_pod_queued_twice_is_deleted_once(cluster: Cluster) -> None:
             manager.ending.enqueue(deadline)
             await asyncio.sleep(0.7)
 
-    assert (len(cluster.requests("DELETE")), manager.ending.deleted) == (1, 1)
+    assert (len(cluster.requests("DELETE")), manager.services.counts.deleted) == (1, 1)
 
 
 async def test_pod_due_by_another_taint_uses_its_policy(cluster: Cluster) -> None:
@@ -287,7 +290,7 @@ async def test_pod_recreated_during_deletion(cluster: Cluster) -> None:
 
     assert manager.recorded(DuePodResult.GONE) == ["db"]
     assert cluster.gone["shop-db-1"] > 14
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
 
 
 @pytest.mark.parametrize(
@@ -315,7 +318,7 @@ async def test_watch_faster_than_response_leaves_no_entry(cluster: Cluster) -> N
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert (manager.ending.deleted, manager.ending.waiting) == (1, 0)
+    assert (manager.services.counts.deleted, manager.ending.waiting) == (1, 0)
     assert not manager.ending._pods
 
 
@@ -436,7 +439,7 @@ async def test_lost_mark_response_does_not_count_as_deletion(cluster: Cluster) -
         cluster.remove("shop/web")
         await asyncio.sleep(5)
 
-    assert manager.ending.deleted == 0
+    assert manager.services.counts.deleted == 0
     assert manager.recorded(DuePodResult.GONE) == ["web"]
 
 
@@ -486,7 +489,7 @@ async def test_process_without_leadership_deletes_nothing(cluster: Cluster) -> N
         leading = True
         await asyncio.sleep(10)
 
-    assert manager.ending.deleted == 1
+    assert manager.services.counts.deleted == 1
 
 
 async def test_pod_still_shown_by_watch_is_retried(cluster: Cluster) -> None:
@@ -686,7 +689,7 @@ def test_kills_lose_no_pod_and_delete_none_early(
 
 
 def _stuck(manager: Manager) -> list[tuple[str, int]]:
-    return [(each.name, each.terminating) for each in manager.ending.stuck]
+    return [(each.name, each.terminating) for each in StuckNodeFinder(manager.services).nodes()]
 
 
 def _virtually(work: Coroutine[Any, Any, None]) -> None:

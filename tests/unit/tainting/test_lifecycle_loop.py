@@ -46,7 +46,7 @@ async def test_silent_node_is_probed_marked_and_tainted_after_grace_period():
         assert made.tainted == [("a2", pytest.approx(due + 0.5, abs=0.5))]
         assert made.taints("a2") == BOTH
         assert made.not_ready_pods() == ["a2-0"]
-        assert manager.lifecycle.nodes_tainted == 1
+        assert manager.counts.nodes_tainted == 1
         assert [zone.not_ready for zone in manager.lifecycle.zones] == [1, 0]
         recorded = set(_told(manager))
         assert recorded == {("a2", reasons.NODE_STATUS_UNKNOWN), ("a2", reasons.NODE_NOT_READY)}

@@ -104,11 +104,6 @@ class NodeLifecycleController(Loop):
         return self._zones
 
     @property
-    def nodes_tainted(self) -> int:
-        """Return the number of NoExecute taints that this process has added."""
-        return self._updater.tainted
-
-    @property
     def problem(self) -> str:
         """Return the reason why an iteration or a request for the ConfigMap failed; ``""`` if there is no problem.
 
@@ -217,7 +212,10 @@ class NodeLifecycleController(Loop):
         return self._pause()
 
     def _pause(self) -> float:
-        """Return the seconds until the next iteration is due."""
+        """Return the seconds until the next iteration is due if nothing wakes the loop.
+
+        They include :data:`MIN_PERIOD`, which passes before any iteration.
+        """
         clock, period = self._services.clock, self._settings.node_monitor_period
         pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
         if self._plan is not None and self._plan.next_iteration is not None:

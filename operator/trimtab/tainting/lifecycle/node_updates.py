@@ -268,12 +268,10 @@ class NodeUpdater:
 
     Attributes:
         probe_results: the API server's responses for probed nodes, by node name.
-        tainted: number of NoExecute taints that were added.
     """
 
     def __init__(self, services: TaintingDependencies, *, done: Callable[[], None]) -> None:
         self.probe_results: dict[str, ProbeResult] = {}
-        self.tainted = 0
         self._services = services
         self._done = done
         self._pending: dict[str, NodeUpdate] = {}
@@ -464,7 +462,7 @@ class NodeUpdater:
             return written
         versions.append(written.version)
         for change in update.patch.changes:
-            self.tainted += change.add and change.taint.effect == NO_EXECUTE
+            self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
             self._services.reporter.taint_changed(change, uid=update.node.uid)
             _log(change)
         return None

@@ -19,7 +19,7 @@ class LifecycleSettings(Struct, frozen=True, kw_only=True):
     The defaults are upstream's (v1.36).
 
     Attributes:
-        node_monitor_period: maximum seconds between two iterations.
+        node_monitor_period: maximum seconds between two iterations, in addition to the minimum of 0.2 s.
         node_monitor_grace_period: seconds without a heartbeat after which the conditions of a node are set to Unknown.
         node_startup_grace_period: the grace period of a node without a Ready condition, in seconds.
         node_eviction_rate: nodes per second that get a NoExecute taint in a zone in state Normal.

@@ -77,14 +77,14 @@ class _PodOutcome(Struct, frozen=True, gc=False):
     outcome: DuePodOutcome
 
     def event(self, mode: Mode) -> Occurrence:  # noqa: ARG002
-        outcome, deadline = self.outcome, self.outcome.deadline
+        outcome, deadline, attempt = self.outcome, self.outcome.deadline, self.outcome.attempt
         if outcome.result is DuePodResult.REFUSED:
-            note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {outcome.message}"
-            if outcome.refuser and outcome.refuser not in outcome.message:
-                note += f" ({outcome.refuser})"
+            note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {attempt.message}"
+            if attempt.refuser and attempt.refuser not in attempt.message:
+                note += f" ({attempt.refuser})"
             note += f"; {plural(outcome.attempts, 'attempt')} so far, retrying"
-            action = _EVICT if outcome.reason in _OF_EVICTIONS else _DELETE
-            return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
+            action = _EVICT if attempt.reason in _OF_EVICTIONS else _DELETE
+            return _on_pod(deadline, attempt.reason, action, note, type=WARNING)
         evicted = outcome.result is DuePodResult.EVICTED
         note = f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}"
         if deadline.toleration is not None:
@@ -92,8 +92,8 @@ class _PodOutcome(Struct, frozen=True, gc=False):
         if outcome.lateness >= 1.0:
             held = f", of which {outcome.held:.1f}s because of userTaintRates" if outcome.held >= 0.1 else ""
             note += f"; {'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s late{held}"
-        if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
-            note += f"; {outcome.message}"
+        if attempt.reason == reasons.MAXIMUM_WAIT_OVER:
+            note += f"; {attempt.message}"
         return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, _EVICT if evicted else _DELETE, note)
 
 
@@ -236,17 +236,6 @@ class Backlog:
             self.omitted += 1
 
 
-def note_on_node(name: str, uid: str, reason: str, note: str, *, warning: bool) -> Occurrence:
-    """Create an event on a node."""
-    return Occurrence(
-        regarding=node_reference(name, uid),
-        reason=reason,
-        action=_NOTE,
-        note=note,
-        type=WARNING if warning else NORMAL,
-    )
-
-
 def format_due(deadline: Deadline) -> str:
     """Format the due time of a deadline, rounded up to the next second so that it is never too early."""
     return rfc3339(math.ceil(deadline.due))
@@ -280,6 +269,9 @@ class EventReporter:
         recorder: sends the events.
         clock: the wall clock and the monotonic clock.
         uid_of: returns the UID of a node by its name; ``""`` if it is unknown.
+
+    Attributes:
+        backlog: the queue of events.
     """
 
     def __init__(self, recorder: Recorder, clock: Clock, *, uid_of: Callable[[str], str]) -> None:
@@ -307,21 +299,11 @@ class EventReporter:
         if deadline.due - now > IMMINENT or self._mode == OBSERVE:
             self.backlog.deadline_set(deadline, before, now=now)
 
-    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
-        """Report that a pod no longer has a deadline."""
-        self.backlog.deadline_cancelled(deadline, pod_kept=pod_kept)
-
-    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
-        """Report the outcome of an attempt to evict a due pod."""
-        self.backlog.due_pod_outcome(outcome)
-
-    def taint_changed(self, change: TaintChange, uid: str) -> None:
-        """Report a taint that was added to or removed from a node."""
-        self.backlog.taint_changed(change, uid)
-
     def node_event(self, name: str, uid: str, reason: str, note: str, *, warning: bool) -> None:
         """Report another event on a node."""
-        self.backlog.node_event(note_on_node(name, uid, reason, note, warning=warning))
+        type_ = WARNING if warning else NORMAL
+        event = Occurrence(regarding=node_reference(name, uid), reason=reason, action=_NOTE, note=note, type=type_)
+        self.backlog.node_event(event)
 
     def stuck(self, status: TaintManagerStatus) -> None:
         """Report each node once when its pods are stuck terminating, and once when they no longer are.

@@ -114,7 +114,7 @@ class TaintManagerMetrics:
 
     def count(self, outcome: DuePodOutcome) -> None:
         """Count the outcome of an attempt to evict a pod."""
-        self.outcomes.labels(outcome.result.value, reason_label(outcome.reason)).inc()
+        self.outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
         if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
             self.lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
 
@@ -206,7 +206,7 @@ class Reporter:
                 or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
                 that.
         """
-        report_safely("events", partial(self._events.deadline_cancelled, deadline, pod_kept=pod_kept))
+        report_safely("events", partial(self._events.backlog.deadline_cancelled, deadline, pod_kept=pod_kept))
 
     def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
         """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
@@ -219,12 +219,12 @@ class Reporter:
     def _report_outcome(self, outcome: DuePodOutcome) -> None:
         if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
             uid, now = outcome.deadline.uid, self._clock.now()
-            same = without_numbers(f"{outcome.reason} {outcome.refuser} {outcome.message}")
+            same = without_numbers(f"{outcome.attempt.reason} {outcome.attempt.refuser} {outcome.attempt.message}")
             if not self._trouble.is_new(uid, same, now=now):
                 return
             self._trouble.note(uid, same, now=now)
         _log(outcome)
-        self._events.due_pod_outcome(outcome)
+        self._events.backlog.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
         """Report a taint that trimtab has added to or removed from a node.
@@ -233,7 +233,7 @@ class Reporter:
             change: the written change.
             uid: UID of the node.
         """
-        report_safely("events", partial(self._events.taint_changed, change, uid))
+        report_safely("events", partial(self._events.backlog.taint_changed, change, uid))
         report_safely("metrics", partial(self._metrics.count_taint, change))
         report_safely("history", partial(self._record_taint, change, uid))
 
@@ -281,8 +281,8 @@ def _log(outcome: DuePodOutcome) -> None:
         "due": format_due(deadline),
         "taint": format_taint(deadline.taint),
         "result": outcome.result.value,
-        "reason": outcome.reason,
-        "detail": outcome.message,
+        "reason": outcome.attempt.reason,
+        "detail": outcome.attempt.message,
     }
     if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
         how, late = outcome.result.value, outcome.lateness
@@ -290,6 +290,6 @@ def _log(outcome: DuePodOutcome) -> None:
         why = describe_deadline(deadline)
         log.info("%s pod %s from node %s %.1fs after %s (%s)", how, *where, late, after, why, extra=fields)
     elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
-        log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
+        log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.attempt.message, extra=fields)
     else:
-        log.debug("Did not evict pod %s from node %s: %s", *where, outcome.message, extra=fields)
+        log.debug("Did not evict pod %s from node %s: %s", *where, outcome.attempt.message, extra=fields)

@@ -371,7 +371,23 @@ async def test_valid_policy_without_due_cycle_is_ready_for_each_generation(
             assert desk.condition("Ready") == ("True", reason)
             assert desk.condition("Degraded") == ("False", "AllWell")
             assert desk.status["state"] == state
+            assert desk.status["observedGeneration"] == generation
             assert observed(desk).items() >= {"Ready": generation, "Degraded": generation}.items()
+
+
+async def test_edit_outside_windows_is_still_unrun_after_a_restart() -> None:
+    """``observedGeneration`` is that of the spec, although no cycle of it has run: the window starts the first one."""
+    last = {"time": "2027-01-15T07:55:00Z", "mode": "Act"}
+    ready = {"type": "Ready", "status": "True", "reason": "CycleCompleted", "message": "", "observedGeneration": 1}
+    ready["lastTransitionTime"] = last["time"]
+    status: dict[str, Any] = {"observedGeneration": 1, "lastRun": last, "conditions": [ready]}
+    for seconds, runs in ((60, 0), (12 * 3600, 1)):
+        desk = Desk()
+        desk.write(mode="Act", windows=EVENING, interval="24h", generation=2, status=status)
+        async with desk.running():
+            await asyncio.sleep(seconds)
+            assert (desk.status["observedGeneration"], desk.runs) == (2, runs)
+            status = desk.status
 
 
 async def test_invalid_spec_is_reported_until_fixed() -> None:

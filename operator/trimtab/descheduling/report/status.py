@@ -113,9 +113,10 @@ class PolicyStatus:
             # The interrupted cycle counts as a cycle of its generation, so that no second one starts at once.
             self.cycle_interrupted = True
             last = max(last or 0.0, running.last_transition_time.timestamp())
+            self._cycle_generation = running.observed_generation
             self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
-        # After a conflict it is unknown whether a cycle of this generation has run.
-        self._cycle_generation = 0 if self._has_conflict() else self._status.observed_generation
+        else:
+            self._cycle_generation = _cycle_generation(self._status)
         return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
 
     async def waiting(
@@ -316,8 +317,8 @@ class PolicyStatus:
         earlier generations. The outcome of a cycle with the same generation is kept.
         """
         ready = find_condition(self._status.conditions, READY)
-        waiting = {reasons.WAITING_FOR_FIRST_CYCLE, reasons.OUTSIDE_WINDOWS, reasons.SUSPENDED}
-        if ready is None or ready.reason in waiting or ready.observed_generation != self.generation:
+        if ready is None or ready.reason in _NO_CYCLE_YET or ready.observed_generation != self.generation:
+            self._status = msgspec.structs.replace(self._status, observed_generation=self.generation)
             self._set((READY, True, reason, message), (DEGRADED, False, reasons.ALL_WELL, "no cycle has run yet"))
 
     def _has_conflict(self) -> bool:
@@ -339,6 +340,19 @@ class PolicyStatus:
 
     async def _write(self) -> None:
         await self._writer.write(self._with_progress())
+
+
+_NO_CYCLE_YET: Final = frozenset({reasons.WAITING_FOR_FIRST_CYCLE, reasons.OUTSIDE_WINDOWS, reasons.SUSPENDED})
+"""Reasons of the condition Ready until a cycle of its generation has run."""
+
+
+def _cycle_generation(status: DeschedulerStatus) -> int:
+    """Return the generation of the last reported cycle; 0 if it is unknown, for example after a conflict."""
+    ready = find_condition(status.conditions, READY)
+    if ready is None:
+        return status.observed_generation
+    conflicting = ready.reason in {reasons.POLICY_CONFLICT, reasons.SCHEDULER_CONFLICT}
+    return 0 if conflicting or ready.reason in _NO_CYCLE_YET else ready.observed_generation
 
 
 _LONGEST = 1024

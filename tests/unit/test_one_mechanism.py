@@ -1,4 +1,5 @@
-"""A mechanism that every controller needs exists once: loop, queue, rate limit, status writer, evictor, recorder.
+"""A mechanism that every controller needs exists once: loop, queue, rate limit, status writer and reporter, evictor,
+recorder.
 
 A new class with such a name extends the existing one, or is listed here with what it does that the existing one cannot
 do.
@@ -33,6 +34,7 @@ MECHANISMS = {
         "kube/token_bucket.py:SlidingWindow": "the mechanism for limits per minute",
     },
     r"\w*StatusWriter": {"controller/status_writer.py:StatusWriter": "the mechanism"},
+    r"\w*StatusReporter": {"controller/status_reporter.py:StatusReporter": "the mechanism"},
     r"\w*LatestWriter": {"controller/latest_writer.py:LatestWriter": "the mechanism"},
     r"\w*Evictor": {"disruption/evictor/evictor.py:Evictor": "the mechanism"},
     r"\w*Timers|\w*TimerHeap": {

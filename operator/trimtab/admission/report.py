@@ -58,7 +58,7 @@ from trimtab.api.schema import FieldError
 from trimtab.api.state import with_state
 from trimtab.controller.loop import Loop
 from trimtab.controller.permissions import ObjectKey, permissions, without_permissions
-from trimtab.controller.reporter import condition, next_status
+from trimtab.controller.reporter import condition, next_status, not_ready
 from trimtab.controller.status_writer import REQUEST_TIMEOUT
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
@@ -411,10 +411,7 @@ def _conditions(
     if spec is None:
         problem = "; ".join(map(str, errors)) or "the spec cannot be decoded"
         message = f"{problem}. The last valid version remains in effect."
-        return (
-            condition(READY, False, reasons.INVALID_PLACEMENT_ADMISSION, message),
-            condition(DEGRADED, True, reasons.INVALID_PLACEMENT_ADMISSION, message),
-        )
+        return not_ready(reasons.INVALID_PLACEMENT_ADMISSION, message)
     if failing := [f"replica {each.name}: {each.problem}" for each in replicas if each.problem]:
         degraded = condition(DEGRADED, True, reasons.REPLICA_DEGRADED, "; ".join(failing))
     else:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
+from trimtab.api.conditions import DEGRADED, READY, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
 from trimtab.api.descheduler_status import TRY_AGAIN
 from trimtab.autoscaling.dependencies import AutoscalerDependencies
@@ -24,7 +24,8 @@ from trimtab.autoscaling.report import status_writer
 from trimtab.controller.loop import ControllerLoop, NotReadyReason
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
-from trimtab.controller.reporter import ConditionChange, with_conditions
+from trimtab.controller.reporter import condition, describe_error
+from trimtab.controller.status_reporter import StatusReporter
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
@@ -62,8 +63,14 @@ class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
     def __init__(self, dependencies: AutoscalerDependencies) -> None:
         super().__init__("autoscaler", dependencies.clock, wakeup=dependencies.trigger, rest=MIN_PAUSE, rest_share=1.0)
         self._dependencies = dependencies
-        self._writer = status_writer(LeaderOnlyApi(dependencies.api, dependencies.leading), dependencies.clock)
-        self._reconciler = Reconciler(dependencies, self._writer)
+        writer = status_writer(LeaderOnlyApi(dependencies.api, dependencies.leading), dependencies.clock)
+        self._status = StatusReporter(
+            writer,
+            dependencies.clock,
+            reason=reasons.INVALID_AUTOSCALER,
+            idle="the spec is invalid: nothing is scaled",
+        )
+        self._reconciler = Reconciler(dependencies, writer)
         dependencies.shared_plans.settings.listen(dependencies.trigger.wake)
         self._not_ready = NotReadyReason()
         self._started = 0.0
@@ -125,23 +132,15 @@ class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
 
     async def _invalid(self, problem: InputError) -> float:
         """Roll back the removals in progress and scale nothing, because the spec is invalid."""
-        message = str(problem)
-        self._report(
-            (READY, False, reasons.INVALID_AUTOSCALER, message),
-            (PROGRESSING, False, reasons.IDLE, "the spec is invalid: nothing is scaled"),
-            (DEGRADED, True, reasons.INVALID_AUTOSCALER, message),
-        )
+        self._status.invalid(problem, generation=self.generation, waiting_evictions=())
         if self._dependencies.stale() is None:
             await self._reconciler.reconcile_removals(None)
         return PERIOD
 
     async def _failed(self, error: Exception) -> float:
-        message = f"{type(error).__name__}: {error}"
-        self._report(
-            (READY, False, reasons.ITERATION_FAILED, message), (DEGRADED, True, reasons.ITERATION_FAILED, message)
-        )
+        self._status.failed(error, generation=self.generation)
         if self.object is not None:
-            self._reconciler.report_failure(self.object, self._started, message)
+            self._reconciler.report_failure(self.object, self._started, describe_error(error))
         return PERIOD
 
     async def _finish(self) -> None:
@@ -186,11 +185,9 @@ class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
         reason = self._dependencies.stale() or self._dependencies.unserved()
         lasting = self._not_ready.lasting(reason, self._dependencies.clock.monotonic())
         if lasting:
-            known = find_condition(self._writer.status.conditions, READY) is not None
-            waiting = (READY, "Unknown", reasons.WAITING_FOR_FIRST_ITERATION, "no iteration has completed yet")
-            self._report(*(() if known else (waiting,)), (DEGRADED, True, reasons.CLUSTER_UNREACHABLE, lasting))
+            conditions = [condition(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, lasting)]
+            if find_condition(self._status.current.conditions, READY) is None:
+                message = "no iteration has completed yet"
+                conditions.append(condition(READY, "Unknown", reasons.WAITING_FOR_FIRST_ITERATION, message))
+            self._status.set(*conditions, generation=self.generation, waiting_evictions=())
         return reason is None
-
-    def _report(self, *conditions: ConditionChange) -> None:
-        now = self._dependencies.clock.now()
-        self._writer.put(with_conditions(self._writer.status, *conditions, generation=self.generation, now=now))

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import kopf
 
-from trimtab.api.conditions import DEGRADED, READY, find_condition
-from trimtab.controller.reporter import S, with_conditions
+from trimtab.api.conditions import READY, find_condition
+from trimtab.controller.reporter import R, next_status, not_ready
 from trimtab.controller.status_writer import StatusWriter
 from trimtab.kube.resources import Resource
 
@@ -199,7 +199,7 @@ def register_clean_up(
 
 
 async def reject_other_name(
-    writer: StatusWriter[S], body: Mapping[str, Any], *, message: str, reason: str, now: float
+    writer: StatusWriter[R], body: Mapping[str, Any], *, message: str, reason: str, now: float
 ) -> None:
     """Report in the status of an object with an unexpected name that the kind allows only one object.
 
@@ -217,7 +217,6 @@ async def reject_other_name(
     before = find_condition(writer.status.conditions, READY)
     if before is not None and before.message == message:
         return
-    conditions = ((READY, False, reason, message), (DEGRADED, True, reason, message))
     generation = int(body["metadata"].get("generation", 0))
-    writer.put(with_conditions(writer.status, *conditions, generation=generation, now=now))
+    writer.put(next_status(writer.status, not_ready(reason, message), generation=generation, now=now))
     await writer.stop()

@@ -1,23 +1,24 @@
 """Helpers for the reports of controllers: conditions with bounded messages, safe reporting, and gauges.
 
-    status = with_conditions(status, (READY, False, reasons.INVALID_POLICY, str(error)), generation=3, now=now)
+    status = next_status(status, not_ready(reasons.INVALID_POLICY, str(error)), generation=3, now=now)
     report_safely("events", partial(events.report, outcome))
 
-Each controller decides on its own what its status contains and when it is written.
+Each controller decides on its own what its status contains and when it is written. A controller with one object has a
+:class:`~trimtab.controller.status_reporter.StatusReporter`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.conditions import ConditionStatus, ConditionUpdate, set_conditions
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, ConditionUpdate, set_conditions
 from trimtab.api.descheduler_status import DeschedulerStatus
 from trimtab.api.node_pressure_policy import NodePressurePolicyStatus
 from trimtab.api.placement_admission import PlacementAdmissionStatus
@@ -27,7 +28,6 @@ from trimtab.kube.events.event import truncate
 
 log = logging.getLogger(__name__)
 
-S = TypeVar("S", ClusterAutoscalerStatus, DeschedulerStatus, TaintManagerStatus)
 R = TypeVar(
     "R",
     ClusterAutoscalerStatus,
@@ -37,9 +37,6 @@ R = TypeVar(
     SchedulerPolicyStatus,
     TaintManagerStatus,
 )
-
-ConditionChange: TypeAlias = tuple[str, ConditionStatus | bool, str, str]
-"""The type, status, reason and message of a condition."""
 
 OTHER_REASON: Final = "Other"
 """The metric label for reasons that trimtab does not define, such as those of machine APIs. It limits the cardinality.
@@ -56,46 +53,42 @@ def condition(type_: str, status: ConditionStatus | bool, reason: str, message: 
     return ConditionUpdate(type_, status, reason, truncate(message, MAX_MESSAGE_BYTES))
 
 
-def next_status(previous: R, conditions: Iterable[ConditionUpdate], *, generation: int, now: float, **fields: Any) -> R:
-    """Return the status after an iteration.
+def not_ready(reason: str, message: str) -> tuple[ConditionUpdate, ConditionUpdate]:
+    """Return Ready=False and Degraded=True, because nothing can be done for the object.
+
+    For example, its spec is invalid or an iteration failed (:mod:`trimtab.api.conditions`).
+    """
+    return condition(READY, False, reason, message), condition(DEGRADED, True, reason, message)
+
+
+def invalid_conditions(reason: str, problem: str, idle: str) -> tuple[ConditionUpdate, ...]:
+    """Return the conditions of an object whose spec is invalid.
 
     Args:
-        previous: the status before the iteration. Unchanged conditions keep their transition time.
+        reason: reason of Ready and Degraded.
+        problem: what is invalid.
+        idle: what the controller does not do because of that, as the message of Progressing.
+    """
+    return *not_ready(reason, problem), condition(PROGRESSING, False, reasons.IDLE, idle)
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message for an exception that ended an iteration."""
+    return f"{type(error).__name__}: {error}"
+
+
+def next_status(previous: R, conditions: Iterable[ConditionUpdate], *, generation: int, now: float, **fields: Any) -> R:
+    """Return the status after an iteration, or with the reason why no iteration can run.
+
+    Args:
+        previous: the previous status. Unchanged conditions keep their transition time.
         conditions: the new conditions; other conditions are kept.
-        generation: generation of the spec that the iteration reconciled.
+        generation: generation of the spec that was reconciled.
         now: the current time in seconds since the epoch.
         fields: the new values of the fields that the controller reports.
     """
     updated = set_conditions(previous.conditions, conditions, now=now, generation=generation)
     return replace(previous, observed_generation=generation, conditions=updated, **fields)
-
-
-def with_conditions(previous: S, *conditions: ConditionChange, generation: int, now: float) -> S:
-    """Return a status with changed conditions if no iteration ran.
-
-    For example, no iteration runs if the spec is invalid or the caches are stale.
-
-    Args:
-        previous: the previous status. Only the conditions, the generation and the waiting evictions change.
-        conditions: the conditions to change.
-        generation: generation of the spec.
-        now: the current time in seconds since the epoch.
-    """
-    wanted = [ConditionUpdate(*each) for each in conditions]
-    return next_status(previous, wanted, generation=generation, now=now, waiting_evictions=())
-
-
-def change_conditions(previous: S, *conditions: ConditionChange, generation: int, now: float) -> S:
-    """Return a status with changed conditions.
-
-    Args:
-        previous: the previous status.
-        conditions: the conditions to change.
-        generation: generation of the spec that the conditions describe.
-        now: the current time in seconds since the epoch.
-    """
-    wanted = [ConditionUpdate(*each) for each in conditions]
-    return replace(previous, conditions=set_conditions(previous.conditions, wanted, now=now, generation=generation))
 
 
 def report_safely(what: str, report: Callable[[], None]) -> None:

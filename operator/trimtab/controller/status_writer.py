@@ -12,7 +12,7 @@ the write succeeded, use :func:`write_status`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -114,6 +114,33 @@ def when_changed(old: Status, new: Status, *, written: float | None, now: float)
     """Return whether the status differs from the previous one. See :class:`ShouldWrite`."""
     del written, now
     return old != new
+
+
+def write_when(urgent: Callable[[S], object], *, period: float, minimum: float = 0.0) -> ShouldWrite[S]:
+    """Return the rule that writes urgent changes immediately, and other changes after a period.
+
+    Numbers and lists change all the time, and each write sends the whole status.
+
+    Args:
+        urgent: returns the part of a status whose changes are urgent.
+        period: minimum seconds between two writes if nothing urgent has changed.
+        minimum: minimum seconds between any two writes.
+    """
+
+    def worth_writing(old: S, new: S, *, written: float | None, now: float) -> bool:
+        if old == new:
+            return False
+        since = period if written is None else now - written
+        if not 0.0 <= since < period:  # negative if the clock was set back
+            return True
+        return since >= minimum and urgent(old) != urgent(new)
+
+    return worth_writing
+
+
+def urgent_conditions(status: Any) -> tuple[object, ...]:
+    """Return what is urgent in every status: its generation, and the conditions without their messages."""
+    return status.observed_generation, [(each.type, each.status, each.reason) for each in status.conditions]
 
 
 class StatusWriter(LatestWriter[S]):

@@ -18,15 +18,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
 from trimtab.api.decode import TAINT_MANAGER, decode_taint_manager, find_former_values
 from trimtab.api.schema import FieldError
-from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, PodCounts, TaintManager, TaintManagerSpec
+from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, TaintManager, TaintManagerSpec
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.loop import ControllerLoop, NotReadyReason, TaskSupervisor
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
-from trimtab.controller.reporter import ConditionChange, with_conditions
+from trimtab.controller.status_reporter import StatusReporter
 from trimtab.controller.timers import Timers
 from trimtab.disruption.evictor.requests import TAINTING
 from trimtab.kube.clock import CpuTime
@@ -389,8 +388,12 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         self._former_values: tuple[FieldError, ...] = ()
         self._stale = NotReadyReason()
         self._stale_leases = NotReadyReason()
-        self._writer = status_writer(services.api, services.clock)
-        self._previous_counts = PodCounts()  # counts of earlier processes
+        self._status = StatusReporter(
+            status_writer(services.api, services.clock),
+            services.clock,
+            reason=reasons.INVALID_TAINT_MANAGER,
+            idle="the spec is invalid: no pod is evicted and no node is tainted",
+        )
 
     async def clean_up(self) -> None:
         """Remove trimtab's annotation from all nodes after the TaintManager was deleted. The taints stay on the nodes.
@@ -407,7 +410,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     async def stop(self) -> None:
         """Stop the status writer after :meth:`clean_up`. Call it only if :meth:`run` was never called."""
-        await self._writer.stop()
+        await self._status.stop()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -436,23 +439,18 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     async def _invalid(self, problem: InputError) -> float:
         await self._stop_tasks()
-        message = str(problem)
-        self._set_conditions(
-            (READY, False, reasons.INVALID_TAINT_MANAGER, message),
-            (PROGRESSING, False, reasons.IDLE, "the spec is invalid: no pod is evicted and no node is tainted"),
-            (DEGRADED, True, reasons.INVALID_TAINT_MANAGER, message),
-        )
+        self._status.invalid(problem, generation=self.generation, waiting_evictions=())
         return RECONCILE_PERIOD
 
     async def _failed(self, error: Exception) -> float:
-        self._set_conditions((DEGRADED, True, reasons.ITERATION_FAILED, f"{type(error).__name__}: {error}"))
+        self._status.failed(error, generation=self.generation)
         return RECONCILE_PERIOD
 
     async def _finish(self) -> None:
         await self._stop_tasks(remove_annotations=self.deleted)
         if self._observer is not None:
             self._observer.stop()
-        await self._writer.stop()
+        await self._status.stop()
 
     # --- its object ---------------------------------------------------------------------------------------------------
 
@@ -471,8 +469,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         return required_permissions(obj.spec, namespace=self._services.namespace)
 
     def _resume(self, status: Mapping[str, Any]) -> None:
-        self._writer.resume(status)
-        self._previous_counts = self._writer.status.counts
+        self._status.resume(status)
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
@@ -542,14 +539,10 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             generation=self.generation,
             stale=self._stale.lasting(stale, now),
             stale_leases=self._stale_leases.lasting(self._services.stale_leases(), now),
-            waiting=self._services.evictor.waiting_status(TAINTING, previous=self._writer.status.waiting_evictions),
+            waiting=self._services.evictor.waiting_status(TAINTING, previous=self._status.current.waiting_evictions),
             counts=self._services.counts,
             now=self._services.clock.now(),
         )
-        status = build_status(observed, self._writer.status, base=self._previous_counts)
-        self._writer.put(status)
+        status = build_status(observed, self._status.current, base=self._status.resumed.counts)
+        self._status.put(status)
         self._services.reporter.observe(status)
-
-    def _set_conditions(self, *conditions: ConditionChange) -> None:
-        now = self._services.clock.now()
-        self._writer.put(with_conditions(self._writer.status, *conditions, generation=self.generation, now=now))

@@ -34,7 +34,7 @@ from tests.unit.autoscaling.iteration_reports import (
 from trimtab.api import reasons
 from trimtab.api.base import status_patch
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.conditions import find_condition
+from trimtab.api.conditions import ConditionUpdate, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
 from trimtab.api.scalars import to_time
 from trimtab.api.schema import check, structural_schema
@@ -47,10 +47,9 @@ from trimtab.autoscaling.providers.outcome import ScaleFailure
 from trimtab.autoscaling.report import (
     IterationReport,
     build_status,
-    materially_different,
     worth_writing,
 )
-from trimtab.controller.reporter import with_conditions
+from trimtab.controller.reporter import next_status
 
 NEW = ClusterAutoscalerStatus()
 MOST = 1_000_000
@@ -301,7 +300,7 @@ class TestConditions:
     def test_failed_iteration_keeps_the_state(self) -> None:
         before = built(group(), state=AutoscalerState(unneeded={"a-0": NOW - 5}))
         problem = ("ClusterUnreachable", "no watch of nodes")
-        after = with_conditions(before, ("Degraded", True, *problem), generation=4, now=NOW + 60)
+        after = next_status(before, [ConditionUpdate("Degraded", True, *problem)], generation=4, now=NOW + 60)
         assert condition(after, "Degraded") == ("True", *problem)
         assert (after.unneeded, after.observed_generation) == (before.unneeded, 4)
 
@@ -535,7 +534,7 @@ class TestWriting:
         }
         old = built(group(), **first)
         new = build_status(report(group(), **{**first, **more}), old)
-        assert materially_different(old, new) is different
+        assert worth_writing(old, new, written=NOW, now=NOW + 1) is different
 
     @pytest.mark.parametrize(
         ("written", "later", "error", "worth"),

@@ -16,14 +16,14 @@ from trimtab.admission.report import Health, Unreported
 from trimtab.admission.report import build_status as placement_status
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
+from trimtab.api.conditions import DEGRADED, READY, find_condition
 from trimtab.api.node_pressure_policy import NodePressurePolicyStatus, PressureCounts
 from trimtab.api.placement_admission import PlacementAdmission, PlacementAdmissionSpec, PlacementAdmissionStatus
 from trimtab.api.scheduler_policy import SchedulerPolicyStatus, SchedulingCounts
 from trimtab.api.state import with_state
 from trimtab.api.taint_manager import PodCounts, TaintManagerStatus
 from trimtab.autoscaling.report.status import build_status as autoscaler_status
-from trimtab.controller.reporter import with_conditions
+from trimtab.controller.reporter import invalid_conditions, next_status
 from trimtab.kube.wire.validation import FieldError
 from trimtab.pressure.report import Observation as PressureObservation
 from trimtab.pressure.report import build_status as pressure_status
@@ -37,8 +37,7 @@ NOW = 1_800_000_000.0
 
 
 def invalid(previous: Any, generation: int, reason: str) -> Any:
-    changes = (READY, False, reason, "wrong"), (DEGRADED, True, reason, "wrong"), (PROGRESSING, False, "Idle", "")
-    return with_conditions(previous, *changes, generation=generation, now=NOW)
+    return next_status(previous, invalid_conditions(reason, "wrong", ""), generation=generation, now=NOW)
 
 
 def autoscaler(previous: Any, generation: int, *, valid: bool) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from trimtab.api import base
-from trimtab.controller.status_writer import RETRY, StatusWriter, write_status
+from trimtab.controller.status_writer import RETRY, StatusWriter, write_status, write_when
 from trimtab.kube.api import ApiError, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.resources import TAINT_MANAGERS
 
@@ -25,12 +25,6 @@ class Status(base.Status, frozen=True):
 
     number: int = 0
     word: str = ""
-
-
-def should_write(old: Status, new: Status, *, written: float | None, now: float) -> bool:
-    if written is None or old.word != new.word:
-        return old != new
-    return old != new and now - written >= EVERY
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def writer(api: FakeApi) -> StatusWriter[Status]:
         resource=TAINT_MANAGERS,
         name="default",
         empty=Status(),
-        should_write=should_write,
+        should_write=write_when(lambda status: status.word, period=EVERY),
     )
 
 

@@ -71,7 +71,7 @@ def test_policy_is_degraded_only_if_it_includes_a_missing_namespace(
     missing = missing_namespaces(policy({DUPLICATES: {}}, **spec).spec, cluster("shop"))
     result = CycleResult("Act", Plan(now=NOW), [], NOW, NOW, 1, 1, missing_namespaces=missing)
 
-    [found] = [each[1:3] for each in conditions_after(result) if each[0] == "Degraded"]
+    [found] = [(each.status, each.reason) for each in conditions_after(result) if each.type == "Degraded"]
 
     assert found == degraded
 

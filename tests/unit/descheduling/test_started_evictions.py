@@ -41,8 +41,8 @@ def test_status_reports_started_evictions(golden: Golden):
     assert {(each.outcome, each.count) for each in status.counts} == {("Evicted", 1), ("Started", 1)}
     assert status.kept == ()
     ready, _, degraded, _ = conditions_after(cycle)
-    golden(ready[3])
-    assert degraded[1] is False
+    golden(ready.message)
+    assert degraded.status is False
 
 
 def test_run_reports_started_evictions_as_finished(golden: Golden):

@@ -9,7 +9,6 @@ from trimtab.autoscaling.report.metrics import AutoscalerMetrics, CompatibleMetr
 from trimtab.autoscaling.report.reporter import AutoscalerReporter
 from trimtab.autoscaling.report.status import (
     build_status,
-    materially_different,
     status_writer,
     worth_writing,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "ScaleUpOutcome",
     "StatusConfigMap",
     "build_status",
-    "materially_different",
     "status_writer",
     "worth_writing",
 ]

@@ -59,7 +59,7 @@ from trimtab.autoscaling.report.iteration_report import (
     summarize_pending_pods,
 )
 from trimtab.controller.reporter import condition, next_status
-from trimtab.controller.status_writer import StatusWriter
+from trimtab.controller.status_writer import StatusWriter, write_when
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import truncate
@@ -420,31 +420,6 @@ def build_status(report: IterationReport, previous: ClusterAutoscalerStatus) -> 
     )
 
 
-def materially_different(old: ClusterAutoscalerStatus, new: ClusterAutoscalerStatus) -> bool:
-    """Return whether two statuses differ in more than iteration times and numbers in messages.
-
-    For example, a longer unneeded time of a node is not a material difference, but one more node in a group is.
-    """
-    return _without_times(old) != _without_times(new)
-
-
-def worth_writing(
-    old: ClusterAutoscalerStatus, new: ClusterAutoscalerStatus, *, written: float | None, now: float
-) -> bool:
-    """Return whether a status must be written.
-
-    Args:
-        old: the status that was last written or read.
-        new: the status to write.
-        written: the time at which ``old`` was written, in seconds since the epoch; ``None`` if this process has not
-            written it.
-        now: the current time in seconds since the epoch.
-    """
-    if written is None or materially_different(old, new):
-        return True
-    return old != new and not 0 <= now - written < REFRESH_SECONDS  # negative if the clock was set back
-
-
 def _last_iteration(report: IterationReport) -> LastIteration:
     return LastIteration(
         time=to_time(report.started),
@@ -577,6 +552,9 @@ def _without_times(status: ClusterAutoscalerStatus) -> ClusterAutoscalerStatus:
 
 def _without_numbers(condition: Condition) -> Condition:
     return replace(condition, message=without_numbers(condition.message))
+
+
+worth_writing: Final = write_when(_without_times, period=REFRESH_SECONDS)
 
 
 def status_writer(api: Api, clock: Clock, *, name: str = NAME) -> StatusWriter[ClusterAutoscalerStatus]:

@@ -10,13 +10,14 @@ from typing import Final
 import msgspec
 
 from trimtab.api import reasons
-from trimtab.api.conditions import EFFECTIVE
+from trimtab.api.conditions import EFFECTIVE, ConditionUpdate
 from trimtab.api.descheduler_policy import Cooldown
 from trimtab.api.descheduler_status import TRY_AGAIN, EvictionMemory, MovedOwner, Setback, WatchedEviction
 from trimtab.api.plan import rfc3339
 from trimtab.api.reasons import COOLING_DOWN, GAVE_UP, ROLLOUT_IN_PROGRESS
 from trimtab.cluster.workloads.deployments import workload
 from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.controller.reporter import condition
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 
@@ -191,17 +192,17 @@ def _wanted_away(found: WatchedEviction | Setback) -> str:
 SHOWN: Final = 10
 
 
-def effective_condition(memory: EvictionMemory, *, now: float) -> tuple[str, bool, str, str]:
-    """Return the type, status, reason and message of the ``Effective`` condition."""
+def effective_condition(memory: EvictionMemory, *, now: float) -> ConditionUpdate:
+    """Return the condition ``Effective``."""
     gave_up = [each for each in memory.setbacks if each.gave_up]
     if gave_up:
         message = f"stopped evicting pods of {_owners(gave_up)}: {_list(gave_up)}; {UNTIL_CHANGED}"
-        return EFFECTIVE, False, reasons.GAVE_UP, message
+        return condition(EFFECTIVE, False, reasons.GAVE_UP, message)
     waiting = [each for each in memory.setbacks if now < each.until.timestamp()]
     if waiting:
         message = f"waiting before evicting pods of {_owners(waiting)} again: {_list(waiting, until=True)}"
-        return EFFECTIVE, True, reasons.COOLING_DOWN, message
-    return EFFECTIVE, True, reasons.ALL_WELL, "all known evictions helped or are still being observed"
+        return condition(EFFECTIVE, True, reasons.COOLING_DOWN, message)
+    return condition(EFFECTIVE, True, reasons.ALL_WELL, "all known evictions helped or are still being observed")
 
 
 def gave_up_since(before: EvictionMemory, after: EvictionMemory) -> list[Setback]:

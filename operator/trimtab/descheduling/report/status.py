@@ -13,7 +13,15 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.bounds import plural
-from trimtab.api.conditions import CONFLICTING, DEGRADED, PROGRESSING, READY, ConditionUpdate, find_condition
+from trimtab.api.conditions import (
+    CONFLICTING,
+    DEGRADED,
+    PROGRESSING,
+    READY,
+    ConditionUpdate,
+    find_condition,
+    set_conditions,
+)
 from trimtab.api.decode import read_status
 from trimtab.api.descheduler_policy import DeschedulerPolicy, Mode
 from trimtab.api.descheduler_status import (
@@ -33,7 +41,7 @@ from trimtab.api.plan import SURGE, Evict, Kept, Plan
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import outline
 from trimtab.cluster.shared_snapshot import in_thread
-from trimtab.controller.reporter import ConditionChange, change_conditions
+from trimtab.controller.reporter import condition, describe_error, invalid_conditions, not_ready
 from trimtab.controller.status_writer import StatusWriter
 from trimtab.descheduling.dependencies import DeschedulerDependencies
 from trimtab.descheduling.memory.cooldown import describe_setback, effective_condition
@@ -136,33 +144,27 @@ class PolicyStatus:
         elif scheduled:
             self._accept_spec(reasons.WAITING_FOR_FIRST_CYCLE, "the policy is valid; its first cycle is scheduled")
         elif ready is None:
-            self._set((READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet"))
+            self._set(condition(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet"))
         running = find_condition(self._status.conditions, PROGRESSING)
         if running is not None and running.reason == reasons.CYCLE_RUNNING:
-            self._set(
-                (
-                    PROGRESSING,
-                    False,
-                    reasons.IDLE,
-                    "the process ended while a cycle was evicting pods; the next cycle continues",
-                )
-            )
+            message = "the process ended while a cycle was evicting pods; the next cycle continues"
+            self._set(condition(PROGRESSING, False, reasons.IDLE, message))
             running = None
         if opens is not None:
             message = f"none of spec.windows is open; the next one opens at {to_time(opens):%Y-%m-%dT%H:%M:%SZ}"
-            self._set((PROGRESSING, False, reasons.OUTSIDE_WINDOWS, message))
+            self._set(condition(PROGRESSING, False, reasons.OUTSIDE_WINDOWS, message))
         elif approvals:
             message = f"{plural(approvals, 'DeschedulingRun')} waiting for spec.approved"
-            self._set((PROGRESSING, False, reasons.WAITING_FOR_APPROVAL, message))
+            self._set(condition(PROGRESSING, False, reasons.WAITING_FOR_APPROVAL, message))
         elif running is None or running.reason != reasons.IDLE:
-            self._set((PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"))
+            self._set(condition(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"))
         self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
         await self._write()
 
     async def not_ready(self, reason: str) -> None:
         """Report that a cycle is due but the caches are too old for planning."""
         log.warning("DeschedulerPolicy %s cannot start a cycle: %s", self._name, reason)
-        self._set((DEGRADED, True, reasons.CLUSTER_UNREACHABLE, reason))
+        self._set(condition(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, reason))
         await self._write()
 
     def memory_for(self, *, generation: int, try_again: str) -> EvictionMemory:
@@ -187,7 +189,7 @@ class PolicyStatus:
         """
         self._cycle = cycle
         self._status = msgspec.structs.replace(self._status, memory=memory)
-        self._set((PROGRESSING, True, reasons.CYCLE_RUNNING, message))
+        self._set(condition(PROGRESSING, True, reasons.CYCLE_RUNNING, message))
         await self._write()
 
     def count_outcome(self, outcome: Outcome) -> None:
@@ -239,11 +241,9 @@ class PolicyStatus:
         """Report that a cycle failed. The evictions until then remain counted."""
         self._status, self._cycle = self._with_progress(), None
         self._clear_waiting_evictions()
-        message = f"{type(error).__name__}: {error}"
         self._set(
-            (READY, False, reasons.CYCLE_FAILED, message),
-            (DEGRADED, True, reasons.CYCLE_FAILED, message),
-            (PROGRESSING, False, reasons.IDLE, "the last cycle failed and will be retried"),
+            *not_ready(reasons.CYCLE_FAILED, describe_error(error)),
+            condition(PROGRESSING, False, reasons.IDLE, "the last cycle failed and will be retried"),
         )
         self._metrics.cycles.labels(self._name, mode, "Failed").inc()
         self._cycle_generation = self.generation
@@ -253,18 +253,14 @@ class PolicyStatus:
         """Report that the spec is invalid."""
         message = str(problem)
         log.warning("DeschedulerPolicy %s is invalid: %s", self._name, message)
-        self._set(
-            (READY, False, reasons.INVALID_POLICY, message),
-            (DEGRADED, True, reasons.INVALID_POLICY, message),
-            (PROGRESSING, False, reasons.IDLE, "waiting for a valid spec"),
-        )
+        self._set(*invalid_conditions(reasons.INVALID_POLICY, message, "waiting for a valid spec"))
         self._metrics.cycles.labels(self._name, "", "InvalidPolicy").inc()
         await self._report(next_run=False)
 
     async def suspended(self) -> None:
         """Report that the policy is suspended."""
         self._accept_spec(reasons.SUSPENDED, "the policy is valid; no cycle has run yet, and spec.suspend is true")
-        self._set((PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts"))
+        self._set(condition(PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts"))
         await self._report(next_run=False)
 
     async def conflict_found(self, conflicts: Sequence[PolicyConflict]) -> None:
@@ -277,11 +273,7 @@ class PolicyStatus:
             log.warning(
                 "DeschedulerPolicy %s is inactive because it conflicts with another object: %s", self._name, message
             )
-        self._set(
-            (READY, False, reason, message),
-            (DEGRADED, True, reason, message),
-            (PROGRESSING, False, reasons.IDLE, "waiting for the conflict to be resolved"),
-        )
+        self._set(*invalid_conditions(reason, message, "waiting for the conflict to be resolved"))
         await self._report(next_run=False)
 
     async def conflict_resolved(self) -> None:
@@ -289,9 +281,9 @@ class PolicyStatus:
         if self._has_conflict():
             waiting = "no cycle has run since the conflict was resolved"
             self._set(
-                (READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, waiting),
-                (DEGRADED, False, reasons.ALL_WELL, "the conflict has been resolved"),
-                (PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
+                condition(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, waiting),
+                condition(DEGRADED, False, reasons.ALL_WELL, "the conflict has been resolved"),
+                condition(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
             )
             await self._write()
 
@@ -307,7 +299,7 @@ class PolicyStatus:
             if before is None or before.status == "False":
                 return
             wanted = ConditionUpdate(CONFLICTING, False, reasons.NO_CONFLICT, "there is no ClusterAutoscaler")
-        self._set((wanted.type, wanted.status, wanted.reason, wanted.message))
+        self._set(wanted)
         await self._write()
 
     def _accept_spec(self, reason: str, message: str) -> None:
@@ -319,15 +311,19 @@ class PolicyStatus:
         ready = find_condition(self._status.conditions, READY)
         if ready is None or ready.reason in _NO_CYCLE_YET or ready.observed_generation != self.generation:
             self._status = msgspec.structs.replace(self._status, observed_generation=self.generation)
-            self._set((READY, True, reason, message), (DEGRADED, False, reasons.ALL_WELL, "no cycle has run yet"))
+            self._set(
+                condition(READY, True, reason, message),
+                condition(DEGRADED, False, reasons.ALL_WELL, "no cycle has run yet"),
+            )
 
     def _has_conflict(self) -> bool:
         degraded = find_condition(self._status.conditions, DEGRADED)
         return degraded is not None and degraded.reason in {reasons.POLICY_CONFLICT, reasons.SCHEDULER_CONFLICT}
 
-    def _set(self, *conditions: ConditionChange) -> None:
-        now = self._clock.now()
-        self._status = change_conditions(self._status, *conditions, generation=self.generation, now=now)
+    def _set(self, *wanted: ConditionUpdate) -> None:
+        before, now = self._status.conditions, self._clock.now()
+        conditions = set_conditions(before, wanted, now=now, generation=self.generation)
+        self._status = msgspec.structs.replace(self._status, conditions=conditions)
 
     async def _report(self, *, next_run: bool = True) -> None:
         """Write the status, with the current generation as ``observedGeneration``."""
@@ -401,8 +397,8 @@ class CycleResult(Struct, frozen=True):
         return any(outcome.reason == reasons.CYCLE_DEADLINE for outcome in self.outcomes)
 
 
-def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ...]:
-    """Return the type, status, reason and message of each of the policy's conditions after the cycle.
+def conditions_after(cycle: CycleResult) -> tuple[ConditionUpdate, ...]:
+    """Return the policy's conditions after the cycle.
 
     Degraded is set if an eviction failed, but not if a PodDisruptionBudget refused it, if measured utilization could
     not be read, and if ``namespaces.include`` names a namespace that does not exist.
@@ -422,17 +418,19 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
         summary = f"would evict {planned}, kept {kept}"
     missing = [each.message for each in cycle.missing_namespaces if each.field == INCLUDE]
     degraded = (
-        (DEGRADED, True, reasons.EVICTIONS_FAILED, f"{len(failed)} evictions failed; first: {failed[0].message}")
+        condition(
+            DEGRADED, True, reasons.EVICTIONS_FAILED, f"{len(failed)} evictions failed; first: {failed[0].message}"
+        )
         if failed
-        else (DEGRADED, True, reasons.USAGE_NOT_MEASURED, cycle.usage_problem)
+        else condition(DEGRADED, True, reasons.USAGE_NOT_MEASURED, cycle.usage_problem)
         if cycle.usage_problem
-        else (DEGRADED, True, reasons.NAMESPACE_NOT_FOUND, "; ".join(missing))
+        else condition(DEGRADED, True, reasons.NAMESPACE_NOT_FOUND, "; ".join(missing))
         if missing
-        else (DEGRADED, False, reasons.ALL_WELL, "no eviction failed")
+        else condition(DEGRADED, False, reasons.ALL_WELL, "no eviction failed")
     )
     return (
-        (READY, True, reasons.CYCLE_COMPLETED, summary),
-        (PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
+        condition(READY, True, reasons.CYCLE_COMPLETED, summary),
+        condition(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
         degraded,
         effective_condition(cycle.memory, now=cycle.finished),
     )

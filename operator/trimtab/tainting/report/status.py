@@ -37,7 +37,7 @@ from trimtab.api.taint_manager import (
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.cluster.lister import Lister
 from trimtab.controller.reporter import condition, next_status
-from trimtab.controller.status_writer import StatusWriter
+from trimtab.controller.status_writer import StatusWriter, urgent_conditions, write_when
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import truncate
@@ -243,30 +243,6 @@ def build_status(observed: Observation, previous: TaintManagerStatus, *, base: P
     )
 
 
-def worth_writing(old: TaintManagerStatus, new: TaintManagerStatus, *, written: float | None, now: float) -> bool:
-    """Return whether to write a status now.
-
-    A status is written immediately if a condition, the state of a zone or the stuck nodes have changed, if the first
-    pod is refused or the last one no longer is, or if the previous write is older than :data:`WRITE_PERIOD`. Other
-    changes to numbers and deadlines wait until then, because each of thousands of deletions changes some of them.
-
-    Args:
-        old: the status that was last written or read.
-        new: the current status.
-        written: the time at which ``old`` was written, in seconds since the epoch; ``None`` if this process has not
-            written one.
-        now: the current time in seconds since the epoch.
-    """
-    if old == new:
-        return False
-    if written is None:
-        return True
-    since = now - written
-    if since < 0 or since >= WRITE_PERIOD:  # a negative value means that the clock was set back
-        return True
-    return since >= MIN_WRITE_PERIOD and _urgent_fields(old) != _urgent_fields(new)
-
-
 def _zones(zones: tuple[ZoneStatus, ...]) -> dict[str, Any]:
     worst = sorted(zones, key=lambda zone: (_WORST_FIRST[zone.state], not zone.not_ready, zone.name))
     kept = fitting(worst, limit=MAX_ZONES, budget=ZONE_BYTES)
@@ -284,14 +260,19 @@ def _stuck(observed: Observation) -> dict[str, Any]:
 
 
 def _urgent_fields(status: TaintManagerStatus) -> tuple[object, ...]:
-    """Return the fields whose changes are written immediately."""
+    """Return the fields whose changes are written immediately.
+
+    Others wait for :data:`WRITE_PERIOD`, because each of thousands of deletions changes numbers and deadlines.
+    """
     return (
-        status.observed_generation,
-        [(each.type, each.status, each.reason) for each in status.conditions],
+        *urgent_conditions(status),
         [(each.name, each.state) for each in status.zones],
         [each.name for each in status.stuck_nodes],
         bool(status.refused),
     )
+
+
+worth_writing: Final = write_when(_urgent_fields, period=WRITE_PERIOD, minimum=MIN_WRITE_PERIOD)
 
 
 def status_writer(api: Api, clock: Clock, *, name: str = NAME) -> StatusWriter[TaintManagerStatus]:

@@ -180,7 +180,8 @@ def test_spec_or_annotation_change_resets_setbacks(generation: int, asked: str, 
     ],
 )
 def test_condition_effective_lists_owners(entries: tuple[Any, ...], status: bool, reason: str, words: str) -> None:
-    type_, found, why, message = effective_condition(memory(*entries), now=NOW)
+    made = effective_condition(memory(*entries), now=NOW)
+    type_, found, why, message = made.type, made.status, made.reason, made.message
     assert (type_, found, why) == ("Effective", status, reason)
     assert words in message
 

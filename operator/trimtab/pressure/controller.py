@@ -15,7 +15,6 @@ from typing import Any, Final, overload
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, set_conditions
 from trimtab.api.decode import decode_node_pressure_policy
 from trimtab.api.node_pressure_policy import (
     ACT,
@@ -29,7 +28,8 @@ from trimtab.cluster.lister import Lister
 from trimtab.controller.loop import ControllerLoop, NotReadyReason, end_tasks
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
-from trimtab.controller.reporter import condition, report_safely
+from trimtab.controller.reporter import report_safely
+from trimtab.controller.status_reporter import StatusReporter
 from trimtab.disruption.evictor.requests import PRESSURE
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Node, Pod
@@ -53,7 +53,7 @@ from trimtab.pressure.report import (
     Unread,
     build_status,
     gauges_of,
-    invalid_status,
+    invalid_fields,
     policy_reference,
     status_writer,
 )
@@ -150,8 +150,12 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._first_seen: dict[str, float] = {}
         self._threshold_conflicts: tuple[NodePressurePolicy, float, tuple[PolicyConflict, ...]] | None = None
         self._stale = NotReadyReason()
-        self._previous_counts = PressureCounts()  # counts of earlier processes
-        self._writer = status_writer(dependencies.api, dependencies.clock, name)
+        self._status = StatusReporter(
+            status_writer(dependencies.api, dependencies.clock, name),
+            dependencies.clock,
+            reason=reasons.INVALID_POLICY,
+            idle="the spec is invalid: no pod is evicted",
+        )
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
@@ -191,15 +195,11 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._planner = None
         self._forget(())
         self._dependencies.reporter.metrics.show(self.name, None)
-        now = self._dependencies.clock.now()
-        self._writer.put(invalid_status(self._writer.status, str(problem), now=now, generation=self.generation))
+        self._status.invalid(problem, generation=self.generation, **invalid_fields(self._status.current))
         return None
 
     async def _failed(self, error: Exception) -> float:
-        status, now = self._writer.status, self._dependencies.clock.now()
-        failed = condition(DEGRADED, True, reasons.ITERATION_FAILED, f"{type(error).__name__}: {error}")
-        conditions = set_conditions(status.conditions, [failed], now=now, generation=self.generation)
-        self._writer.put(replace(status, conditions=conditions))
+        self._status.failed(error, generation=self.generation)
         return FAILURE_RETRY
 
     async def _finish(self) -> None:
@@ -209,7 +209,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._dependencies.reporter.metrics.show(self.name, None)
         if self.deleted:  # without the finalizer; otherwise, the deletion handler removes the marks
             self._shared.remove_policy(self.uid)
-        await self._writer.stop(everything=True)
+        await self._status.stop(everything=True)
 
     def _interrupt(self) -> None:
         if self._refresh is not None:
@@ -225,8 +225,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         return self._dependencies.requirements(obj.spec)
 
     def _resume(self, status: Mapping[str, Any]) -> None:
-        self._writer.resume(status)
-        self._previous_counts = self._writer.status.counts
+        self._status.resume(status)
 
     @property
     def _reference(self) -> ObjectReference:
@@ -469,8 +468,8 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         if nodes is None:
             if stale:
                 observed = Observation(now=clock.now(), generation=self.generation, mode=policy.spec.mode, stale=stale)
-                status = build_status(observed, self._writer.status, base=self._previous_counts)
-                self._writer.put(replace(self._writer.status, conditions=status.conditions))
+                status = build_status(observed, self._status.current, base=self._status.resumed.counts)
+                self._status.put(replace(self._status.current, conditions=status.conditions))
             return
         self._forget(nodes)
         now, refused, problems = clock.now(), shared.evictions.refused_pods(self.name), shared.writer.problems
@@ -493,10 +492,10 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             unwritten={each.name: problems[each.name] for each in nodes if each.name in problems},
             counts=PressureCounts(evicted=counts["Evicted"], deleted=counts["Deleted"], cleaned_up=counts["CleanedUp"]),
             waiting=self._dependencies.evictor.waiting_status(
-                PRESSURE, name=self.name, previous=self._writer.status.waiting_evictions
+                PRESSURE, name=self.name, previous=self._status.current.waiting_evictions
             ),
         )
-        self._writer.put(build_status(observed, self._writer.status, base=self._previous_counts))
+        self._status.put(build_status(observed, self._status.current, base=self._status.resumed.counts))
         ages = [now - each.read_at for each in current]
         gauges = gauges_of(observed, ages, Counter(each.reason for each in refused))
         report_safely("metrics of node pressure", lambda: self._dependencies.reporter.metrics.show(self.name, gauges))

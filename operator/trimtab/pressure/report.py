@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.history import History, NoHistory
 from trimtab.controller.reporter import LabeledGauge, condition, next_status, report_safely
-from trimtab.controller.status_writer import StatusWriter
+from trimtab.controller.status_writer import StatusWriter, urgent_conditions, write_when
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported, truncate
@@ -375,27 +375,16 @@ def build_status(
     )
 
 
-def invalid_status(
-    previous: NodePressurePolicyStatus, message: str, *, now: float, generation: int
-) -> NodePressurePolicyStatus:
-    """Return the status of an invalid NodePressurePolicy, which handles no node."""
-    wanted = (
-        condition(READY, False, reasons.INVALID_POLICY, message),
-        condition(PROGRESSING, False, reasons.IDLE, "the spec is invalid: no pod is evicted"),
-        condition(DEGRADED, True, reasons.INVALID_POLICY, message),
-    )
-    return next_status(
-        previous,
-        wanted,
-        generation=generation,
-        now=now,
-        counts=replace(previous.counts, nodes=0, read=0, from_metrics=0, under_pressure=0),
-        nodes=(),
-        nodes_omitted=0,
-        unread=(),
-        unread_omitted=0,
-        waiting_evictions=(),
-    )
+def invalid_fields(previous: NodePressurePolicyStatus) -> dict[str, Any]:
+    """Return the fields of the status of an invalid NodePressurePolicy, which handles no node."""
+    return {
+        "counts": replace(previous.counts, nodes=0, read=0, from_metrics=0, under_pressure=0),
+        "nodes": (),
+        "nodes_omitted": 0,
+        "unread": (),
+        "unread_omitted": 0,
+        "waiting_evictions": (),
+    }
 
 
 def _node_status(plan: NodePlan) -> NodePressureStatus:
@@ -469,23 +458,11 @@ def _conflicting(observed: Observation) -> ConditionUpdate:
     return condition(CONFLICTING, False, reasons.NO_CONFLICT, message)
 
 
-def worth_writing(
-    old: NodePressurePolicyStatus, new: NodePressurePolicyStatus, *, written: float | None, now: float
-) -> bool:
-    """Return whether to write a status now (:class:`~trimtab.controller.status_writer.ShouldWrite`).
-
-    Conditions, nodes and evictions are written immediately, other numbers at most every :data:`NUMBERS_PERIOD` seconds.
-    """
-    if old == new:
-        return False
-    return written is None or now - written >= NUMBERS_PERIOD or _urgent(old) != _urgent(new)
-
-
 def _urgent(status: NodePressurePolicyStatus) -> tuple[object, ...]:
+    """Return the fields whose changes are written immediately: conditions, nodes and evictions."""
     counts = status.counts
     return (
-        status.observed_generation,
-        [(each.type, each.status, each.reason) for each in status.conditions],
+        *urgent_conditions(status),
         [
             (each.name, each.conditions, each.reason, [(signal.signal, signal.hard) for signal in each.signals])
             for each in status.nodes
@@ -493,6 +470,9 @@ def _urgent(status: NodePressurePolicyStatus) -> tuple[object, ...]:
         [(each.name, each.reason) for each in status.unread],
         (counts.evicted, counts.deleted, counts.cleaned_up),
     )
+
+
+worth_writing: Final = write_when(_urgent, period=NUMBERS_PERIOD)
 
 
 def status_writer(api: Api, clock: Clock, name: str) -> StatusWriter[NodePressurePolicyStatus]:

@@ -13,12 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, set_conditions
 from trimtab.api.decode import decode_scheduler_policy
-from trimtab.api.scheduler_policy import SchedulerPolicy, SchedulingCounts
+from trimtab.api.scheduler_policy import QueueCounts, SchedulerPolicy
 from trimtab.controller.loop import ControllerLoop, NotReadyReason
 from trimtab.controller.permissions import Requirement
-from trimtab.controller.reporter import condition
+from trimtab.controller.status_reporter import StatusReporter
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import SCHEDULER_POLICIES
 from trimtab.placement.registry import Profile
@@ -26,7 +25,7 @@ from trimtab.scheduling.cycle import Scheduler
 from trimtab.scheduling.dependencies import SchedulerDependencies
 from trimtab.scheduling.extenders import ApiObjects, ExtenderChain
 from trimtab.scheduling.permissions import required_permissions
-from trimtab.scheduling.policy_status import PolicyObservation, build_status, invalid_status, status_writer
+from trimtab.scheduling.policy_status import PolicyObservation, build_status, status_writer
 from trimtab.scheduling.profiles import extender_scale, profile_of
 
 REPORT_PERIOD: Final = 5.0
@@ -110,8 +109,12 @@ class SchedulerPolicyController(ControllerLoop[SchedulerPolicy]):
         self._applied: SchedulerPolicy | None = None
         self._profile: Profile | None = None
         self._stale = NotReadyReason()
-        self._previous_counts = SchedulingCounts()  # counts of earlier processes
-        self._writer = status_writer(dependencies.api, dependencies.clock, name)
+        self._status = StatusReporter(
+            status_writer(dependencies.api, dependencies.clock, name),
+            dependencies.clock,
+            reason=reasons.INVALID_POLICY,
+            idle="the spec is invalid: no pod is scheduled",
+        )
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
@@ -142,21 +145,17 @@ class SchedulerPolicyController(ControllerLoop[SchedulerPolicy]):
     async def _invalid(self, problem: InputError) -> float | None:
         self._names.release(self.uid)
         self._withdraw()
-        now = self._dependencies.clock.now()
-        self._writer.put(invalid_status(self._writer.status, str(problem), now=now, generation=self.generation))
+        self._status.invalid(problem, generation=self.generation, queue=QueueCounts(), unschedulable=())
         return None
 
     async def _failed(self, error: Exception) -> float:
-        status, now = self._writer.status, self._dependencies.clock.now()
-        failed = condition(DEGRADED, True, reasons.ITERATION_FAILED, f"{type(error).__name__}: {error}")
-        conditions = set_conditions(status.conditions, [failed], now=now, generation=self.generation)
-        self._writer.put(replace(status, conditions=conditions))
+        self._status.failed(error, generation=self.generation)
         return REPORT_PERIOD
 
     async def _finish(self) -> None:
         self._names.release(self.uid)
         self._withdraw()
-        await self._writer.stop(everything=True)
+        await self._status.stop(everything=True)
 
     # --- its object -----------------------------------------------------------------------------------------------
 
@@ -168,8 +167,7 @@ class SchedulerPolicyController(ControllerLoop[SchedulerPolicy]):
         return required_permissions()
 
     def _resume(self, status: Mapping[str, Any]) -> None:
-        self._writer.resume(status)
-        self._previous_counts = self._writer.status.counts
+        self._status.resume(status)
 
     # --- the steps ------------------------------------------------------------------------------------------------
 
@@ -196,4 +194,4 @@ class SchedulerPolicyController(ControllerLoop[SchedulerPolicy]):
                 counts=reporter.counts(scheduler),
                 unschedulable=reporter.unschedulable(scheduler),
             )
-        self._writer.put(build_status(observed, self._writer.status, base=self._previous_counts))
+        self._status.put(build_status(observed, self._status.current, base=self._status.resumed.counts))

@@ -20,7 +20,7 @@ from trimtab.api.scheduler_policy import (
     UnschedulableReason,
 )
 from trimtab.controller.reporter import condition, next_status
-from trimtab.controller.status_writer import StatusWriter
+from trimtab.controller.status_writer import StatusWriter, urgent_conditions, write_when
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import SCHEDULER_POLICIES
@@ -83,18 +83,6 @@ def build_status(
     )
 
 
-def invalid_status(
-    previous: SchedulerPolicyStatus, message: str, *, now: float, generation: int
-) -> SchedulerPolicyStatus:
-    """Return the status of an invalid SchedulerPolicy, which schedules no pod."""
-    wanted = (
-        condition(READY, False, reasons.INVALID_POLICY, message),
-        condition(PROGRESSING, False, reasons.IDLE, "the spec is invalid: no pod is scheduled"),
-        condition(DEGRADED, True, reasons.INVALID_POLICY, message),
-    )
-    return next_status(previous, wanted, generation=generation, now=now, queue=QueueCounts(), unschedulable=())
-
-
 def _ready(observed: PolicyObservation) -> ConditionUpdate:
     if observed.owner:
         return condition(READY, False, reasons.SCHEDULER_NAME_CONFLICT, _not_used(observed))
@@ -140,18 +128,7 @@ def _not_used(observed: PolicyObservation) -> str:
     return f"SchedulerPolicy {observed.owner} is older and has the same schedulerName, {observed.scheduler}"
 
 
-def worth_writing(old: SchedulerPolicyStatus, new: SchedulerPolicyStatus, *, written: float | None, now: float) -> bool:
-    """Return whether to write a status now (:class:`~trimtab.controller.status_writer.ShouldWrite`).
-
-    Conditions are written immediately, numbers at most every :data:`WRITE_PERIOD` seconds.
-    """
-    if old == new:
-        return False
-    return written is None or now - written >= WRITE_PERIOD or _urgent(old) != _urgent(new)
-
-
-def _urgent(status: SchedulerPolicyStatus) -> tuple[object, ...]:
-    return status.observed_generation, [(each.type, each.status, each.reason) for each in status.conditions]
+worth_writing: Final = write_when(urgent_conditions, period=WRITE_PERIOD)
 
 
 def status_writer(api: Api, clock: Clock, name: str) -> StatusWriter[SchedulerPolicyStatus]:

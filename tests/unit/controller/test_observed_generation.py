@@ -27,10 +27,8 @@ from trimtab.controller.reporter import invalid_conditions, next_status
 from trimtab.kube.wire.validation import FieldError
 from trimtab.pressure.report import Observation as PressureObservation
 from trimtab.pressure.report import build_status as pressure_status
-from trimtab.pressure.report import invalid_status as invalid_pressure_status
 from trimtab.scheduling.policy_status import PolicyObservation
 from trimtab.scheduling.policy_status import build_status as scheduler_status
-from trimtab.scheduling.policy_status import invalid_status as invalid_scheduler_status
 from trimtab.tainting.report.status import build_status as taint_manager_status
 
 NOW = 1_800_000_000.0
@@ -54,14 +52,14 @@ def taint_manager(previous: Any, generation: int, *, valid: bool) -> Any:
 
 def scheduler_policy(previous: Any, generation: int, *, valid: bool) -> Any:
     if not valid:
-        return invalid_scheduler_status(previous, "wrong", now=NOW, generation=generation)
+        return invalid(previous, generation, reasons.INVALID_POLICY)
     observed = PolicyObservation(now=NOW, generation=generation, scheduler="packing")
     return scheduler_status(observed, previous, base=SchedulingCounts())
 
 
 def node_pressure_policy(previous: Any, generation: int, *, valid: bool) -> Any:
     if not valid:
-        return invalid_pressure_status(previous, "wrong", now=NOW, generation=generation)
+        return invalid(previous, generation, reasons.INVALID_POLICY)
     observed = PressureObservation(now=NOW, generation=generation, mode="Act")
     return pressure_status(observed, previous, base=PressureCounts())
 

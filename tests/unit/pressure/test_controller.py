@@ -421,6 +421,7 @@ async def test_failing_iteration_is_reported_and_retried(monkeypatch: pytest.Mon
             defect.setattr(process.shared.evictions, "leaving", fail)
             await asyncio.sleep(12)
             assert cluster.condition("Degraded") == ("True", reasons.ITERATION_FAILED)
+            assert cluster.condition("Ready") == ("False", reasons.ITERATION_FAILED)
         await asyncio.sleep(60)
         assert [name for _, name, _ in cluster.evictions] == ["big"]
 

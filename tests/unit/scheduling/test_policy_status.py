@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from trimtab.api.conditions import is_true
 from trimtab.api.crds import DEFINITIONS, object_schema
 from trimtab.api.scheduler_policy import QueueCounts, SchedulerPolicyStatus, SchedulingCounts, UnschedulableReason
 from trimtab.api.schema import check
@@ -15,7 +14,6 @@ from trimtab.scheduling.policy_status import (
     WRITE_PERIOD,
     PolicyObservation,
     build_status,
-    invalid_status,
     worth_writing,
 )
 
@@ -87,15 +85,6 @@ def test_counts_continue_those_of_earlier_processes() -> None:
     assert build_status(observed(counts=mine), SchedulerPolicyStatus(), base=base).counts == SchedulingCounts(
         scheduled=11, rejected=22, preempted=33, binding_failures=44
     )
-
-
-def test_invalid_policy_is_not_ready_and_has_no_queue() -> None:
-    before = built(queue=QueueCounts(active=3), unschedulable=(UnschedulableReason("m", 3, "shop/web"),))
-    status = invalid_status(before, "spec.provider: unknown", now=NOW, generation=4)
-
-    assert not is_true(status.conditions, "Ready")
-    assert is_true(status.conditions, "Degraded")
-    assert (status.queue, status.unschedulable, status.observed_generation) == (QueueCounts(), (), 4)
 
 
 def test_conditions_are_written_at_once_and_numbers_once_per_period() -> None:

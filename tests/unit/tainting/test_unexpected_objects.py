@@ -124,6 +124,7 @@ async def test_failed_start_is_retried(what: str, monkeypatch: pytest.MonkeyPatc
         async with running(cell, mode="EvictPods") as process:
             await asyncio.sleep(3)
             assert process.condition("Degraded") == ("True", "IterationFailed")
+            assert process.condition("Ready") == ("False", "IterationFailed")
             patched.undo()
             await asyncio.sleep(65)
             assert process.condition("Degraded")[0] == "False"

@@ -41,6 +41,7 @@ from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.history import History, NoHistory
 from trimtab.controller.reporter import LabeledGauge, condition, next_status, report_safely
 from trimtab.controller.status_writer import StatusWriter, urgent_conditions, write_when
+from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported, truncate
@@ -226,8 +227,6 @@ class PressureReporter:
     def evicted(self, policy: ObjectReference, node: str, planned: PlannedEviction) -> None:
         """Report a pod whose eviction or deletion the API server has granted."""
         pod, result = planned.pod, "Deleted" if planned.how == "Delete" else "Evicted"
-        fields = {"node": node, "pod": pod.key, "reason": planned.reason, "policy": policy.name}
-        log.info("%s pod %s from node %s: %s", result, pod.key, node, planned.message, extra=fields)
         self.metrics.evictions.labels(policy.name, result, planned.reason).inc()
         how = "evicted" if planned.how == "Evict" else "deleted, because its eviction was refused for deleteAfter,"
         note = f"{how} from node {node} with a grace period of {planned.grace_period}s: {planned.message}"
@@ -241,7 +240,7 @@ class PressureReporter:
         self.metrics.evictions.labels(policy.name, "Refused", reason).inc()
         if not self._is_new(f"refused {pod.uid}", f"{reason} {message}"):
             return
-        fields = {"node": node, "pod": pod.key, "reason": reason, "policy": policy.name}
+        fields = pod_fields(pod.key, pod.uid, node) | {"reason": reason, "policy": policy.name}
         log.warning("Failed to evict pod %s from node %s; retrying: %s", pod.key, node, message, extra=fields)
         note = f"failed to evict pod {pod.key} from node {node}, which is under pressure: {message}; retrying"
         self._event(policy, reason, _EVICT, note, _pod(pod), type_=WARNING)
@@ -250,7 +249,7 @@ class PressureReporter:
         """Report the pod that a policy in Simulate mode would evict."""
         pod = planned.pod
         if self._is_new(f"simulated {node}", f"{pod.uid} {planned.reason}"):
-            fields = {"node": node, "pod": pod.key, "reason": planned.reason, "policy": policy.name}
+            fields = pod_fields(pod.key, pod.uid, node) | {"reason": planned.reason, "policy": policy.name}
             log.info("Would evict pod %s from node %s: %s", pod.key, node, planned.message, extra=fields)
             self.metrics.evictions.labels(policy.name, "Simulated", planned.reason).inc()
             note = f"would evict pod {pod.key} from node {node}: {planned.message}"
@@ -258,7 +257,7 @@ class PressureReporter:
 
     def cleaned_up(self, policy: ObjectReference, pod: Pod) -> None:
         """Report a failed pod that was deleted."""
-        fields = {"node": pod.node, "pod": pod.key, "policy": policy.name}
+        fields = pod_fields(pod.key, pod.uid, pod.node) | {"policy": policy.name}
         log.info("Deleted failed pod %s, which the kubelet on node %s had evicted", pod.key, pod.node, extra=fields)
         self.metrics.evictions.labels(policy.name, "CleanedUp", reasons.FAILED_POD_CLEANUP).inc()
 

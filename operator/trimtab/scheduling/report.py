@@ -34,6 +34,7 @@ from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.metrics import QueueMetrics
 from trimtab.controller.reporter import LabeledGauge, report_safely
 from trimtab.controller.work_queue import Retry, WorkQueue
+from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import Clock
@@ -601,7 +602,7 @@ class SchedulerReporter:
             event.reason,
             pod.key,
             event.note,
-            extra={"pod": pod.key, "uid": pod.uid},
+            extra=pod_fields(pod.key, pod.uid, pod.node),
         )
         return Occurrence(
             regarding=_reference(pod),

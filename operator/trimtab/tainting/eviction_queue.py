@@ -24,6 +24,7 @@ from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, RefusedPod, TaintManagerSpec
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Permit
+from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester
 from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, describe_deadline
@@ -427,6 +428,8 @@ class EvictionQueue:
         if pod.lost_response is not None and why.result is DuePodResult.GONE:
             words = "the response was lost, and the pod no longer exists"
             why = DuePodAttempt(pod.lost_response, reasons.NO_EXECUTE_TAINT, words)
+            key, fields = pod.deadline.key, pod_fields(pod.deadline.key, pod.deadline.uid, pod.deadline.node)
+            logger.info("%s pod %s: %s", why.result.value, key, words, extra=fields)
         else:
             self._queue.return_tokens(pod)
         self._report(pod, why)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from tests.fakes.history import FakeHistory
@@ -33,7 +35,8 @@ def recording() -> tuple[World, FakeHistory]:
         (Requester(PRESSURE, "memory"), "Evict", "HardEviction", ("pressure", "memory", "Evict")),
     ],
 )
-async def test_requester_and_action_are_recorded(requester, how, reason, expected):
+async def test_requester_and_action_are_recorded_and_logged(requester, how, reason, expected, caplog):
+    caplog.set_level(logging.INFO)
     world, history = recording()
     permit = admitted(world, world.add("web-1"), requester, how=how, reason=reason, message="why", target="n4")
     world.evictor.conclude(permit, AttemptResult(DELETED if how == "Delete" else EVICTED, reasons.EVICTED, "granted"))
@@ -42,6 +45,10 @@ async def test_requester_and_action_are_recorded(requester, how, reason, expecte
     assert (entry.namespace, entry.pod, entry.uid, entry.reason) == ("shop", "web-1", permit.pod.uid, reason)
     assert (entry.message, entry.target, entry.owner) == ("why", "n4", "ReplicaSet/web")
     assert (entry.result, entry.result_reason, entry.result_message) == ("Succeeded", None, "")
+    [line] = [record for record in caplog.records if record.levelno >= logging.INFO]
+    wanted = {"controller": entry.controller, "policy": entry.policy, "namespace": "shop", "pod": "web-1"}
+    wanted |= {"uid": entry.uid, "owner": entry.owner, "node": entry.node, "target": "n4", "reason": reason}
+    assert wanted.items() <= vars(line).items()
 
 
 @pytest.mark.parametrize(
@@ -56,10 +63,13 @@ async def test_requester_and_action_are_recorded(requester, how, reason, expecte
         (AttemptResult(SKIPPED, "PlanOutdated", "moved"), []),
     ],
 )
-async def test_results_are_recorded(answer, expected):
+async def test_results_are_recorded(answer, expected, caplog):
+    """The evictor logs only what was granted, because the requester knows whether it retries a refusal."""
+    caplog.set_level(logging.INFO)
     world, history = recording()
     world.evictor.conclude(admitted(world, world.add("web-1")), answer)
     assert [(entry.result, entry.result_reason) for entry in history.entries] == expected
+    assert len(caplog.records) == sum(result == "Started" for result, _ in expected)
 
 
 async def test_refused_and_then_granted_eviction_has_both_entries():

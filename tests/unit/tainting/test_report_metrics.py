@@ -154,15 +154,17 @@ def test_repeated_refusal_is_logged_once_in_five_minutes(
     assert counted("ended_pods_total") == {("DeletionRefused", "Refused"): 4}
 
 
-def test_deletion_is_logged_with_structured_fields(
-    counted: Counted, caplog: pytest.LogCaptureFixture, golden: Golden
-) -> None:
-    caplog.set_level(logging.INFO)
-    counted.reporter.due_pod_outcome(ended(limit(), at=300.5))
+def test_refusal_is_logged_with_structured_fields(counted: Counted, caplog: pytest.LogCaptureFixture) -> None:
+    counted.reporter.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
     [record] = caplog.records
-    golden(record.getMessage())
-    wanted = {"pod": "web", "namespace": "shop", "uid": "uid-web", "node": "n1", "result": "Deleted"}
+    wanted = {"pod": "web", "namespace": "shop", "uid": "uid-web", "node": "n1", "result": "Refused"}
     assert wanted.items() <= vars(record).items()
+
+
+def test_evictions_are_logged_by_the_evictor_only(counted: Counted, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    counted.reporter.due_pod_outcome(ended(limit(), at=300.5))
+    assert not caplog.records
 
 
 def test_taints_are_recorded_in_the_history(counted: Counted) -> None:

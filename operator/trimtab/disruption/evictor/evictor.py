@@ -61,6 +61,7 @@ from trimtab.disruption.evictor.eviction_api import (
     send_deletion,
     send_eviction,
 )
+from trimtab.disruption.evictor.eviction_log import log_eviction
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import OtherRequests, requester_of
@@ -522,6 +523,8 @@ class Evictor:
             entry = history_entry(request, answer, permit.pod, now=self._clock.now())
             if entry is not None:
                 self._recorded.add(entry)
+                if entry.result in ("Succeeded", "Started"):
+                    log_eviction(entry, request, answer, permit.pod)
                 if self._owner_events is not None:
                     self._owner_events.evicted(entry, permit.pod)
         if not answer.retry and not repeated:

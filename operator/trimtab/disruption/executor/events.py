@@ -1,4 +1,4 @@
-"""Reports the outcome of evictions: one log line each, and events on the pod and the policy."""
+"""Reports the outcome of evictions in events, and in the log if they were not made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from trimtab.api.plan import SURGE, Evict
 from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN, WINDOW_CLOSED
+from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
@@ -20,7 +21,7 @@ RESTART: Final = "Restart"
 
 
 def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recorder) -> None:
-    """Log an outcome, and emit events on the pod and on the policy if the eviction was made, was refused or failed.
+    """Emit events on the pod and on the policy if the eviction was made, was refused or failed, or log why it was not.
 
     The event's reason is the reason code of the planned move or of the refusal. The plan, the policy's status and the
     metrics use the same codes.
@@ -58,41 +59,24 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
 
 def _log(outcome: Outcome) -> None:
     action = outcome.action
-    fields = _fields(action) | {"result": outcome.result}
-    if outcome.result == EVICTED:
-        fields |= {"reason": action.reason, "detail": action.message}
-        done = _LOGGED[_kind(action)]
-        log.info(
-            "%s pod %s from node %s (%s: %s)",
-            done,
-            action.key,
-            action.node,
-            action.reason,
-            action.message,
-            extra=fields,
-        )
-        return
-    fields |= {"reason": outcome.reason, "detail": outcome.message}
-    if outcome.result == STARTED:
-        log.info(
-            "Eviction of pod %s from node %s is in progress: %s", action.key, action.node, outcome.message, extra=fields
-        )
-        return
+    if outcome.result in {EVICTED, STARTED}:
+        return  # the evictor logs it
+    fields = {
+        "policy": action.policy,
+        "strategy": action.strategy,
+        **pod_fields(action.key, action.uid, action.node),
+        "owner": action.owner,
+        "target": action.target,
+        "result": outcome.result,
+        "reason": outcome.reason,
+        "detail": outcome.message,
+    }
     level = logging.INFO
     if outcome.result in {REFUSED, FAILED}:
         level = logging.WARNING
     elif outcome.reason in {CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN}:  # may apply to thousands of pods at once
         level = logging.DEBUG
     log.log(level, "Did not evict pod %s from node %s: %s", action.key, action.node, outcome.message, extra=fields)
-
-
-_LOGGED: Final = {"evict": "Evicted", "restart": "Replaced", "remove": "Removed terminal"}
-
-
-def _kind(action: Evict) -> str:
-    if not action.target:
-        return "remove"
-    return "restart" if action.how == SURGE else "evict"
 
 
 def _moved(action: Evict) -> str:
@@ -109,17 +93,3 @@ def _expected(action: Evict) -> str:
 
 def _event_action(action: Evict) -> str:
     return RESTART if action.how == SURGE else EVICT
-
-
-def _fields(action: Evict) -> dict[str, str]:
-    """Return the structured fields of the log line for an action. ``JsonFormatter`` writes them as JSON fields."""
-    return {
-        "policy": action.policy,
-        "strategy": action.strategy,
-        "namespace": action.namespace,
-        "pod": action.pod,
-        "uid": action.uid,
-        "owner": action.owner,
-        "node": action.node,
-        "target": action.target,
-    }

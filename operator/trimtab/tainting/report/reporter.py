@@ -15,10 +15,11 @@ from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
 from trimtab.controller.history import History, NoHistory
 from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, reason_label, report_safely
+from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import RecentlyReported
 from trimtab.kube.rules.taints import format_taint
-from trimtab.tainting.deadlines import Deadline, describe_deadline
+from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
 from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
 from trimtab.tainting.report.events import DRAIN_EVERY, EventReporter, format_due
@@ -223,7 +224,8 @@ class Reporter:
             if not self._trouble.is_new(uid, same, now=now):
                 return
             self._trouble.note(uid, same, now=now)
-        _log(outcome)
+        if outcome.result not in (DuePodResult.DELETED, DuePodResult.EVICTED):  # the evictor logs these
+            _log(outcome)
         self._events.backlog.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
@@ -271,25 +273,16 @@ class Reporter:
 
 def _log(outcome: DuePodOutcome) -> None:
     deadline = outcome.deadline
-    namespace, _, name = deadline.key.partition("/")
     where = deadline.key, deadline.node
     fields = {
-        "namespace": namespace,
-        "pod": name,
-        "uid": deadline.uid,
-        "node": deadline.node,
+        **pod_fields(deadline.key, deadline.uid, deadline.node),
         "due": format_due(deadline),
         "taint": format_taint(deadline.taint),
         "result": outcome.result.value,
         "reason": outcome.attempt.reason,
         "detail": outcome.attempt.message,
     }
-    if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
-        how, late = outcome.result.value, outcome.lateness
-        after = "it was due" if deadline.toleration is None else "its deadline"
-        why = describe_deadline(deadline)
-        log.info("%s pod %s from node %s %.1fs after %s (%s)", how, *where, late, after, why, extra=fields)
-    elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
+    if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
         log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.attempt.message, extra=fields)
     else:
         log.debug("Did not evict pod %s from node %s: %s", *where, outcome.attempt.message, extra=fields)

@@ -445,10 +445,7 @@ class HistoryWriter:
         subject = entry.uid or f"{entry.namespace}/{entry.pod}" if entry.pod else entry.node or entry.node_group
         key = f"{entry.controller} {entry.policy} {entry.action} {subject}"
         now, text = self._clock.now(), entry.result_reason or ""
-        if not self._refusals.is_new(key, text, now=now):
-            return True
-        self._refusals.note(key, text, now=now)
-        return False
+        return not self._refusals.first(key, text, now=now)
 
 
 def _bounded(entry: HistoryEntry) -> HistoryEntry:

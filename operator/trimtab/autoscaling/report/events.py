@@ -204,8 +204,7 @@ class AutoscalerEventReporter:
     def _report_wrong_machine(self, outcome: RemovalOutcome) -> None:
         """Post one event about a wrongly deleted machine, even if several nodes of the batch are kept because of it."""
         key = f"{outcome.reason} {outcome.group}"
-        if self._others.is_new(key, outcome.message, now=outcome.finished):
-            self._others.note(key, outcome.message, now=outcome.finished)
+        if self._others.first(key, outcome.message, now=outcome.finished):
             self._post(outcome.reason, _SCALE_DOWN, outcome.message, type=WARNING)
 
     def _report_problems(self, report: IterationReport) -> None:
@@ -310,10 +309,7 @@ class AutoscalerEventReporter:
 
     def _is_new(self, key: str, text: str, report: IterationReport, *, numbers: bool = False) -> bool:
         same = text if numbers else without_numbers(text)
-        if not self._others.is_new(key, same, now=report.finished):
-            return False
-        self._others.note(key, same, now=report.finished)
-        return True
+        return self._others.first(key, same, now=report.finished)
 
     def _post(
         self,

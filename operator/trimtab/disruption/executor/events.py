@@ -11,7 +11,7 @@ from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
-from trimtab.kube.resources import NODES, PODS, ObjectReference
+from trimtab.kube.resources import ObjectReference, node_reference, pod_reference
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,7 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
     _log(outcome)
     action = outcome.action
     origin = f"(DeschedulerPolicy {action.policy}, strategy {action.strategy})"
-    pod = ObjectReference.to(PODS, action.pod, namespace=action.namespace, uid=action.uid)
-    node = ObjectReference.to(NODES, action.node)
+    pod, node = pod_reference(action.key, action.uid), node_reference(action.node, "")
     if outcome.result == EVICTED:
         moved, then = f"{_moved(action)}: {action.message}", _expected(action)
         recorder.event(

@@ -152,6 +152,13 @@ class RecentlyReported:
         text_before, at = self._reported.get(key, ("", -self._window))
         return text_before != text or now - at >= self._window
 
+    def first(self, key: str, text: str, *, now: float) -> bool:
+        """Return whether the message for a key should be reported, and if so record that it is."""
+        new = self.is_new(key, text, now=now)
+        if new:
+            self.note(key, text, now=now)
+        return new
+
     def note(self, key: str, text: str, *, now: float) -> None:
         """Record that a message was reported for a key."""
         self._reported[key] = (text, now)

@@ -221,9 +221,8 @@ class Reporter:
         if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
             uid, now = outcome.deadline.uid, self._clock.now()
             same = without_numbers(f"{outcome.attempt.reason} {outcome.attempt.refuser} {outcome.attempt.message}")
-            if not self._trouble.is_new(uid, same, now=now):
+            if not self._trouble.first(uid, same, now=now):
                 return
-            self._trouble.note(uid, same, now=now)
         if outcome.result not in (DuePodResult.DELETED, DuePodResult.EVICTED):  # the evictor logs these
             _log(outcome)
         self._events.backlog.due_pod_outcome(outcome)

@@ -160,6 +160,41 @@ async def merge_patch(
     return await _patch(api, resource, name, patch, MERGE_PATCH, namespace, subresource, timeout)
 
 
+async def patch_conditions(
+    api: Api,
+    resource: Resource,
+    name: str,
+    conditions: Sequence[Mapping[str, Any]],
+    *,
+    namespace: str = "",
+    uid: str,
+    resource_version: str = "",
+    timeout: float,
+) -> None:
+    """Add or update conditions in the status of a built-in object. A strategic merge patch keeps its other conditions.
+
+    Args:
+        api: the API server.
+        resource: the resource of the object.
+        name: name of the object.
+        conditions: the conditions to add or update.
+        namespace: namespace of the object; empty if it is cluster-scoped.
+        uid: UID of the object. The API server refuses the patch of another object.
+        resource_version: the version to which the patch applies; empty for any.
+        timeout: the timeout of the request in seconds.
+    """
+    metadata = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
+    await api.request(
+        "PATCH",
+        resource.path(name, namespace=namespace, subresource="status"),
+        params={"fieldManager": FIELD_MANAGER},
+        body={"metadata": metadata, "status": {"conditions": list(conditions)}},
+        content_type=STRATEGIC_PATCH,
+        accept=METADATA_ONLY,
+        timeout=timeout,
+    )
+
+
 async def json_patch(
     api: Api,
     resource: Resource,

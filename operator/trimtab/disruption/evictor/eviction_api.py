@@ -142,14 +142,8 @@ async def mark_disrupted(
         "lastTransitionTime": rfc3339(now),
     }
     try:
-        await api.request(
-            "PATCH",
-            PODS.path(request.pod, namespace=request.namespace, subresource="status"),
-            params={"fieldManager": verbs.FIELD_MANAGER},
-            body={"metadata": {"uid": request.uid}, "status": {"conditions": [condition]}},  # another uid is refused
-            content_type=verbs.STRATEGIC_PATCH,
-            accept=verbs.METADATA_ONLY,
-            timeout=timeout,
+        await verbs.patch_conditions(
+            api, PODS, request.pod, [condition], namespace=request.namespace, uid=request.uid, timeout=timeout
         )
     except (ApiError, Unreachable) as error:
         return response_of(error)

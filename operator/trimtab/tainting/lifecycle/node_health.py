@@ -293,13 +293,9 @@ class MarkPodNotReady(Struct, frozen=True, gc=False):
     since: float
 
     @property
-    def body(self) -> dict[str, Any]:
-        """Return the strategic merge patch of the status subresource, which merges conditions by their type."""
-        condition = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self.since)}
-        return {
-            "metadata": {"uid": self.uid, "resourceVersion": self.resource_version},
-            "status": {"conditions": [condition]},
-        }
+    def condition(self) -> dict[str, str]:
+        """Return the condition to write."""
+        return {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self.since)}
 
 
 def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:

@@ -28,7 +28,7 @@ from trimtab.kube.api import Api, ApiError, Conflict, Invalid, NotFound, ServerE
 from trimtab.kube.errors import InputError
 from trimtab.kube.node_patches import Operation, add_value, expect_value
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Taint
-from trimtab.kube.resources import LEASES, NODES, PODS
+from trimtab.kube.resources import LEASES, NODES
 from trimtab.kube.retry import Backoff
 from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
 from trimtab.kube.wire.decode import decode_object
@@ -36,7 +36,6 @@ from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import (
     READY,
     READY_KEYS,
-    MarkPodNotReady,
     MarkUnknown,
     ProbeResult,
     TaintChange,
@@ -119,24 +118,6 @@ async def write_mark(api: Api, mark: MarkUnknown) -> NodeWriteResult:
 async def write_taints(api: Api, patch: TaintPatch) -> NodeWriteResult:
     """Patch the taints of a node."""
     return await _patch_node(api, patch.node, patch.operations)
-
-
-async def write_pod(api: Api, mark: MarkPodNotReady) -> None:
-    """Set the conditions of a pod to not ready.
-
-    Raises:
-        ApiError: the API server returned an error, for example a ``Conflict`` if the pod has changed in the meantime.
-        Unreachable: no response arrived.
-    """
-    await api.request(
-        "PATCH",
-        PODS.path(mark.pod, namespace=mark.namespace, subresource="status"),
-        params={"fieldManager": verbs.FIELD_MANAGER},
-        body=mark.body,
-        content_type=verbs.STRATEGIC_PATCH,
-        accept=verbs.METADATA_ONLY,
-        timeout=TIMEOUT,
-    )
 
 
 async def _patch_node(api: Api, node: str, operations: Any, *, subresource: str = "") -> NodeWriteResult:

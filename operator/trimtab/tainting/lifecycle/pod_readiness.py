@@ -10,10 +10,12 @@ from typing import Final
 from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
+from trimtab.kube.resources import PODS
 from trimtab.kube.retry import Backoff
+from trimtab.kube.verbs import patch_conditions
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import MarkPodNotReady, pods_not_ready, ready_status
-from trimtab.tainting.lifecycle.node_updates import write_pod
+from trimtab.tainting.lifecycle.node_updates import TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +141,16 @@ class PodReadinessMarker:
         if mark is None or self._services.stale() is not None or mark.node not in self._failed:
             return None
         try:
-            await write_pod(self._services.api, mark)
+            await patch_conditions(
+                self._services.api,
+                PODS,
+                mark.pod,
+                [mark.condition],
+                namespace=mark.namespace,
+                uid=mark.uid,
+                resource_version=mark.resource_version,
+                timeout=TIMEOUT,
+            )
         except (Conflict, NotFound):
             return Retry()  # the pod was changed or deleted; the watch will show that
         except (ApiError, Unreachable) as error:

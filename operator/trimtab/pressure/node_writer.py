@@ -276,15 +276,7 @@ class NodeWriter:
         if not conditions:
             return True
         try:
-            await self._api.request(
-                "PATCH",
-                NODES.path(node.name, subresource="status"),
-                params={"fieldManager": verbs.FIELD_MANAGER},
-                body={"metadata": {"uid": node.uid}, "status": {"conditions": conditions}},
-                content_type=verbs.STRATEGIC_PATCH,
-                accept=verbs.METADATA_ONLY,
-                timeout=TIMEOUT,
-            )
+            await verbs.patch_conditions(self._api, NODES, node.name, conditions, uid=node.uid, timeout=TIMEOUT)
         except NotFound:
             return False
         return True

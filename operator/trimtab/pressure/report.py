@@ -47,7 +47,7 @@ from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported, truncate
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Node, Pod
-from trimtab.kube.resources import NODE_PRESSURE_POLICIES, NODES, PODS, ObjectReference
+from trimtab.kube.resources import NODE_PRESSURE_POLICIES, NODES, ObjectReference, pod_reference
 from trimtab.kube.rules.taints import NO_SCHEDULE
 from trimtab.pressure.planner import NodePlan, PlannedEviction
 from trimtab.pressure.state import TAINT_KEYS
@@ -262,11 +262,7 @@ class PressureReporter:
         self.metrics.evictions.labels(policy.name, "CleanedUp", reasons.FAILED_POD_CLEANUP).inc()
 
     def _is_new(self, key: str, message: str) -> bool:
-        text, now = without_numbers(message), self._clock.monotonic()
-        new = self._reported.is_new(key, text, now=now)
-        if new:
-            self._reported.note(key, text, now=now)
-        return new
+        return self._reported.first(key, without_numbers(message), now=self._clock.monotonic())
 
     def _event(
         self,
@@ -287,7 +283,7 @@ def policy_reference(name: str, uid: str) -> ObjectReference:
 
 
 def _pod(pod: Pod) -> ObjectReference:
-    return ObjectReference.to(PODS, pod.name, namespace=pod.namespace, uid=pod.uid)
+    return pod_reference(pod.key, pod.uid)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import logging
 from collections import Counter as Tally
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -42,7 +42,7 @@ from trimtab.kube.events.event import NORMAL, WARNING, Occurrence, RecentlyRepor
 from trimtab.kube.events.paced import PacedEvents
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Pod, PodCondition
-from trimtab.kube.resources import PODS, ObjectReference
+from trimtab.kube.resources import PODS, pod_reference
 from trimtab.kube.retry import Backoff
 from trimtab.kube.token_bucket import ALWAYS, TokenBucket
 from trimtab.scheduling.planner import Reject, scheduler_of
@@ -321,17 +321,14 @@ class PodConditionWriter:
         condition = {"type": POD_SCHEDULED, "status": "False", "reason": wanted.reason, "message": wanted.message}
         if changed:
             condition["lastTransitionTime"] = rfc3339(self._clock.now())
-        body: dict[str, Any] = {
-            "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
-            "status": {"conditions": [condition]},
-        }
-        await self._api.request(
-            "PATCH",
-            PODS.path(pod.name, namespace=pod.namespace, subresource="status"),
-            params={"fieldManager": verbs.FIELD_MANAGER},
-            body=body,
-            content_type=verbs.STRATEGIC_PATCH,
-            accept=verbs.METADATA_ONLY,
+        await verbs.patch_conditions(
+            self._api,
+            PODS,
+            pod.name,
+            [condition],
+            namespace=pod.namespace,
+            uid=pod.uid,
+            resource_version=pod.resource_version,
             timeout=PATCH_TIMEOUT,
         )
 
@@ -586,12 +583,12 @@ class SchedulerReporter:
         """Remove and return the next event, without those that were reported recently."""
         now = self._clock.monotonic()
         while self._skips_left and (event := self._backlog.pop()) is not None:
-            if event.reason == reasons.FAILED_SCHEDULING:
-                kind = _kind_of(event.note)
-                if not self._reported.is_new(event.pod.uid, kind, now=now):
-                    self._skips_left -= 1
-                    continue
-                self._reported.note(event.pod.uid, kind, now=now)
+            repeats = event.reason == reasons.FAILED_SCHEDULING and not self._reported.first(
+                event.pod.uid, _kind_of(event.note), now=now
+            )
+            if repeats:
+                self._skips_left -= 1
+                continue
             return self._occurrence(event)
         return None
 
@@ -605,14 +602,10 @@ class SchedulerReporter:
             extra=pod_fields(pod.key, pod.uid, pod.node),
         )
         return Occurrence(
-            regarding=_reference(pod),
+            regarding=pod_reference(pod.key, pod.uid),
             reason=event.reason,
             action=event.action,
             note=event.note,
             type=event.type,
-            related=None if related is None else _reference(related),
+            related=None if related is None else pod_reference(related.key, related.uid),
         )
-
-
-def _reference(pod: Pod) -> ObjectReference:
-    return ObjectReference.to(PODS, pod.name, namespace=pod.namespace, uid=pod.uid)

@@ -1,4 +1,4 @@
-"""DaemonSet pods that are expected on new nodes, and DaemonSets that must not count."""
+"""DaemonSet and static pods that are expected on new nodes, and those that must not count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import Plan
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
 from trimtab.autoscaling.groups import build_groups
-from trimtab.autoscaling.report.iteration_report import IterationReport
+from trimtab.autoscaling.report.iteration_report import IterationReport, kept_pods
 from trimtab.autoscaling.report.status import conditions_of
 from trimtab.autoscaling.scale_up import ScaleUpPlan
 from trimtab.autoscaling.template import Templates, build_templates
@@ -63,7 +63,7 @@ def expected(*builders: Any, force: bool = False) -> list[str]:
 
 
 def uncounted(*builders: Any) -> dict[str, str]:
-    return {each.name: each.reason for each in _templates(*builders).uncounted_daemon_sets}
+    return {each.name: each.reason for each in _templates(*builders).uncounted}
 
 
 def _templates(*builders: Any, force: bool = False) -> Templates:
@@ -115,6 +115,48 @@ class TestHostileDaemonSets:
 
     def test_critical_priority_in_the_template_alone_does_not_count(self) -> None:
         assert expected(group(), hog(priority=CRITICAL, desired=0)) == []
+
+
+class TestStaticPods:
+    """A tenant can write the annotation, the owner reference and ``nodeName`` of a mirror pod, but not its status."""
+
+    def mirror(self, on: str, namespace: str = "tenant", *, phase: str = "Running") -> Any:
+        return pod(f"x-{on}", namespace).on(on).cpu("3").mirror().owned_by("Node", on, uid=on).phase(phase)
+
+    def nodes(self, number: int) -> list[Any]:
+        """A group with settled nodes of 4 cores."""
+        owner = group(size=number)
+        names = [f"n{each}" for each in range(1, number + 1)]
+        machines = [owner.machine(f"m-{name}").on(name) for name in names]
+        there = [node(each).condition("Ready", "True", since=LONG_AGO).allocatable(cpu="4") for each in names]
+        return [owner, *machines, *there]
+
+    def test_forged_mirror_pod_does_not_stop_scale_up(self) -> None:
+        made = planned(*self.nodes(1), self.mirror("n1"), *pending_pods(4, cpu="3"))
+
+        assert sizes(made) == {"a": (1, 5)}
+        found = [(each.namespace, each.name, each.reason) for each in made.kept if each.kind == "Pod"]
+        assert found == [("tenant", "x-n1", "StaticPodNotCounted")]
+        assert list(kept_pods(Plan(now=NOW, kept=made.kept))) == []
+
+    @pytest.mark.parametrize(
+        ("namespace", "on", "phase", "counts"),
+        [
+            ("tenant", (1,), "Running", False),
+            ("tenant", (1, 2), "Running", False),
+            ("tenant", (1, 2, 3), "Running", True),
+            ("tenant", (1, 2, 3), "Pending", False),
+            ("tenant", (2, 3, 4), "Running", False),
+            ("kube-system", (1,), "Pending", True),
+            ("openshift-etcd", (1,), "Running", True),
+        ],
+    )
+    def test_static_pod_counts_if_no_tenant_can_have_created_it(
+        self, namespace: str, on: tuple[int, ...], phase: str, counts: bool
+    ) -> None:
+        mirrors = [self.mirror(f"n{each}", namespace, phase=phase) for each in on]
+
+        assert expected(*self.nodes(4), *mirrors) == ([f"{namespace}/x"] if counts else [])
 
 
 class TestAdmission:

@@ -273,7 +273,7 @@ class TestReadingBack:
         assert (made.labels, [each.key for each in made.taints]) == ({"pool": "new"}, ["new", "other"])
 
     def test_static_and_daemon_set_pods_are_counted(self) -> None:
-        static = pod("proxy-n1").on("n1").cpu("250m").annotations({"kubernetes.io/config.mirror": "x"})
+        static = pod("proxy-n1", "kube-system").on("n1").cpu("250m").mirror()
         agent = pod("agent-1").on("n1").cpu("100m").owned_by("DaemonSet", "agent")
         world = recorded(workers(), settled(), static, agent)
         alone = world.template()
@@ -286,6 +286,11 @@ class TestReadingBack:
         assert alone.node.allocatable["cpu"] - alone.free["cpu"] == 350
         assert (len(alone.pods), alone.free["pods"]) == (2, alone.node.allocatable["pods"] - 2)
         assert template.node.allocatable["cpu"] - template.free["cpu"] == 550
+
+    def test_forged_static_pod_is_not_recorded(self) -> None:
+        world = recorded(workers(), settled(), pod("x", "tenant").on("n1").cpu("250m").mirror())
+
+        assert world.learned.static == NodeOverhead()
 
     def test_pods_are_planned_onto_a_recorded_node(self, golden: Golden) -> None:
         world = recorded(workers().replicas(1), settled(cpu="2").labels(disk="ssd"))

@@ -188,7 +188,7 @@ class _Planner:
         self._groups: tuple[NodeGroup, ...] = found.all
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._problems: tuple[ObjectProblem, ...] = tuple(sorted((*found.problems, *made.problems)))
-        self._uncounted = made.uncounted_daemon_sets
+        self._uncounted = made.uncounted
         self._blocking_daemon_sets: list[Kept] = []
         self._decided: dict[str, list[str]] = {}
         self._choices: tuple[ExpanderChoice, ...] = ()

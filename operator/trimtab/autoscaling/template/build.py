@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -10,9 +11,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, ObjectProblem, TemplateSource
-from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, UncountedDaemonSet
+from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, ExpectedPods, Uncounted
 from trimtab.autoscaling.template.estimate import (
     READY,
     ClusterDefaults,
@@ -35,7 +37,7 @@ from trimtab.autoscaling.template.node_template import (
     with_taints,
 )
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.disruption.protections import MIRROR_ANNOTATION, is_system_namespace
 from trimtab.kube.frozen import NO_LABELS, Labels, ResourceList
 from trimtab.kube.objects import CSINode, Node, OwnerReference, Pod, PodSpec, Taint
 from trimtab.kube.rules.node_labels import HOSTNAME
@@ -308,7 +310,7 @@ def build_templates(
     startup = frozenset(spec.startup_taints)
     found: dict[str, NodeTemplate] = {}
     problems: list[ObjectProblem] = []
-    uncounted: dict[str, ObjectProblem] = {}
+    uncounted: dict[tuple[str, str], ObjectProblem] = {}
     defaults = cluster_defaults((node for node in snapshot.nodes.at if node is not None), architecture=architecture)
     for group in sorted(groups, key=lambda each: each.id):
         made, wrong, left_out = _template_of(group, snapshot, daemons, defaults, now=now, startup=startup)
@@ -316,18 +318,18 @@ def build_templates(
         if made is not None:
             found[group.id] = made
         for each in left_out:
-            uncounted.setdefault(each.daemon_set, _uncounted_problem(each, group))
+            uncounted.setdefault((each.kind, each.key), _uncounted_problem(each, group))
     return Templates(
         of_group=found,
         problems=tuple(sorted(problems)),
-        uncounted_daemon_sets=tuple(uncounted[key] for key in sorted(uncounted)),
+        uncounted=tuple(uncounted[key] for key in sorted(uncounted)),
     )
 
 
-def _uncounted_problem(each: UncountedDaemonSet, group: NodeGroup) -> ObjectProblem:
-    namespace, _, name = each.daemon_set.partition("/")
+def _uncounted_problem(each: Uncounted, group: NodeGroup) -> ObjectProblem:
+    namespace, _, name = each.key.partition("/")
     message = f"is not expected on new nodes, e.g. of {group.key}: {each.message}"
-    return ObjectProblem(DAEMON_SET, namespace, name, each.reason, message)
+    return ObjectProblem(each.kind, namespace, name, each.reason, message)
 
 
 def _template_of(
@@ -338,7 +340,7 @@ def _template_of(
     *,
     now: float,
     startup: frozenset[str],
-) -> tuple[NodeTemplate | None, tuple[ObjectProblem, ...], tuple[UncountedDaemonSet, ...]]:
+) -> tuple[NodeTemplate | None, tuple[ObjectProblem, ...], tuple[Uncounted, ...]]:
     sample = choose_sample(group, snapshot, now=now, startup=startup)
     record_problems: tuple[ObjectProblem, ...] = ()
     if sample is None or sample.quality is SampleQuality.UNHEALTHY:
@@ -375,25 +377,30 @@ def _with_pods(
     snapshot: Snapshot,
     daemons: DaemonSetPredictor,
     recorded: NodeOverhead | None = None,
-) -> tuple[NodeTemplate, tuple[UncountedDaemonSet, ...]]:
-    """Return the template with the pods that every new node has, and the DaemonSets that are not counted.
+) -> tuple[NodeTemplate, tuple[Uncounted, ...]]:
+    """Return the template with the pods that every new node has, and the DaemonSets and static pods not counted.
 
     Pods on a sample include the changes that admission made. DaemonSets that should run on the sample and have no pod
     there (it is pending, or the DaemonSet is newer than the node) are added.
     """
     existing = template.pods
-    of_sample: tuple[UncountedDaemonSet, ...] = ()
+    of_sample: tuple[Uncounted, ...] = ()
     if sample is not None:
-        on_sample = _pods_of_sample(sample, template.node.name, snapshot)
-        verified = daemons.kept_from_sample([pod for pod in on_sample if daemon_set_of(pod)], template.node)
-        existing = (*verified.pods, *(pod for pod in on_sample if not daemon_set_of(pod)))
-        of_sample = verified.uncounted
+        on_sample = [pod for pod in snapshot.pods_on(sample.node.name) if not pod.terminal and pod.deleted is None]
+        node = template.node.name
+        owned = [
+            replace(pod, name=owner.rpartition("/")[2], node=node) for pod in on_sample if (owner := daemon_set_of(pod))
+        ]
+        verified = daemons.kept_from_sample(owned, template.node)
+        static = _kept_static_pods((pod for pod in on_sample if not daemon_set_of(pod)), sample, node, snapshot)
+        existing = (*verified.pods, *static.pods)
+        of_sample = (*verified.uncounted, *static.uncounted)
     written = template.origin is TemplateOrigin.RECORDED
     expected_pods: tuple[Pod, ...] = ()
     uncounted = of_sample
     if daemons.known or not (sample or written):
         settled = sample.node.name if sample is not None and sample.quality is SampleQuality.SETTLED else ""
-        skip = [each.daemon_set for each in of_sample]
+        skip = [each.key for each in of_sample if each.kind == DAEMON_SET]
         expected = daemons.expected_on(template.node, existing=existing, skip=skip, sample=settled, recorded=recorded)
         expected_pods, uncounted = expected.pods, (*of_sample, *expected.uncounted)
     assumed = template.assumptions
@@ -404,14 +411,39 @@ def _with_pods(
     return replace(template, pods=tuple(pods), assumptions=assumed), uncounted
 
 
-def _pods_of_sample(sample: NodeSample, node: str, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the DaemonSet and static pods on a sample that are not terminating."""
-    found = []
-    for pod in snapshot.pods_on(sample.node.name):
-        owner = daemon_set_of(pod)
-        if pod.terminal or pod.deleted is not None:
+def _kept_static_pods(pods: Iterable[Pod], sample: NodeSample, node: str, snapshot: Snapshot) -> ExpectedPods:
+    """Return the static pods on a sample that a new node will also run, bound to that node.
+
+    A user who may create pods can write everything that the kubelet writes when it creates a mirror pod: the
+    annotation, the owner reference to the node, and the node's name. Therefore a pod counts only in a system namespace,
+    or if kubelets report it as running on most nodes of the group, and on at least two. A kubelet never reports a
+    status of a mirror pod without a static pod (k8s.io/kubernetes v1.36, ``HandlePodAdditions``).
+    """
+    mirrors = {_static_pod(pod): pod for pod in pods if MIRROR_ANNOTATION in pod.annotations}
+    doubted = {key for key in mirrors if not is_system_namespace(key[0])}
+    running = Counter(
+        key
+        for peer in (sample.peers if doubted else ())
+        for key in {_static_pod(pod) for pod in snapshot.pods_on(peer.name) if _runs_statically(pod)} & doubted
+    )
+    kept, uncounted = [], []
+    for key, pod in mirrors.items():
+        number = running[key]
+        if key not in doubted or (number > 1 and 2 * number > len(sample.peers)):
+            kept.append(replace(pod, name=key[1], node=node))
             continue
-        if owner or MIRROR_ANNOTATION in pod.annotations:
-            name = owner.rpartition("/")[2] if owner else pod.name.removesuffix(f"-{sample.node.name}")
-            found.append(replace(pod, name=name, node=node))
-    return tuple(found)
+        message = (
+            f"it has the annotation of a static pod, and runs on {number} of {len(sample.peers)} such nodes; outside "
+            "system namespaces, a static pod counts if it runs on most nodes, and on at least two"
+        )
+        uncounted.append(Uncounted(pod.key, reasons.STATIC_POD_NOT_COUNTED, message, "Pod"))
+    return ExpectedPods(tuple(kept), tuple(uncounted))
+
+
+def _runs_statically(pod: Pod) -> bool:
+    return MIRROR_ANNOTATION in pod.annotations and pod.phase == "Running" and pod.deleted is None
+
+
+def _static_pod(mirror: Pod) -> tuple[str, str]:
+    """Return the namespace and name in the manifest of a static pod. The kubelet appends the name of the node."""
+    return mirror.namespace, mirror.name.removesuffix(f"-{mirror.node}")

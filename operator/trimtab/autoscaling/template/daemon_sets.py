@@ -49,18 +49,20 @@ on almost every node is therefore no obstacle.
 """
 
 
-class UncountedDaemonSet(Struct, frozen=True, order=True):
-    """A DaemonSet that matches a new node and whose pod is not expected there.
+class Uncounted(Struct, frozen=True, order=True):
+    """A DaemonSet that matches a new node, or a static pod of a sample, whose pod is not expected on a new node.
 
     Attributes:
-        daemon_set: ``namespace/name``.
+        key: ``namespace/name``.
         reason: a code of :mod:`trimtab.api.reasons`.
         message: the explanation with numbers.
+        kind: the kind of the object.
     """
 
-    daemon_set: str
+    key: str
     reason: str
     message: str
+    kind: str = DAEMON_SET
 
 
 class ExpectedPods(Struct, frozen=True):
@@ -72,7 +74,7 @@ class ExpectedPods(Struct, frozen=True):
     """
 
     pods: tuple[Pod, ...] = ()
-    uncounted: tuple[UncountedDaemonSet, ...] = ()
+    uncounted: tuple[Uncounted, ...] = ()
 
 
 class _ExpectedPod(Struct, frozen=True):
@@ -153,7 +155,7 @@ class DaemonSetPredictor:
             if refusal is None:
                 kept[name] = pod
             else:
-                uncounted.append(UncountedDaemonSet(name, *refusal))
+                uncounted.append(Uncounted(name, *refusal))
         return ExpectedPods(tuple(kept.values()), tuple(uncounted))
 
     def expected_on(
@@ -191,7 +193,7 @@ class DaemonSetPredictor:
             if refusal is None:
                 found.append(replace(pod, node=node.name))
             else:
-                uncounted.append(UncountedDaemonSet(name, *refusal))
+                uncounted.append(Uncounted(name, *refusal))
         return ExpectedPods(tuple(found), tuple(uncounted))
 
     def _doubt(self, name: str, sample: str, left: _FreeResources | None, pod: Pod) -> tuple[str, str] | None:

@@ -214,13 +214,13 @@ class Templates(Struct, frozen=True):
         of_group: the template of each group, sorted by group id. Groups without a known template are not included.
         problems: the reasons why groups have no template, and other problems of a group's record or annotations,
             sorted.
-        uncounted_daemon_sets: DaemonSets that match nodes of some group, but whose pods are not expected on a new node.
-            Each DaemonSet is listed once.
+        uncounted: DaemonSets that match nodes of some group, and static pods, that are not expected on a new node. Each
+            object is listed once.
     """
 
     of_group: Mapping[str, NodeTemplate] = {}
     problems: tuple[ObjectProblem, ...] = ()
-    uncounted_daemon_sets: tuple[ObjectProblem, ...] = ()
+    uncounted: tuple[ObjectProblem, ...] = ()
 
 
 DAEMON_SET = "DaemonSet"

@@ -116,7 +116,7 @@ class ResourceLimits(Spec, frozen=True):
             "Maximum number of nodes in node groups that the pods of one namespace may use. 0 means unlimited. The "
             "autoscaler does not add a node for pods whose namespace would then exceed the limit. A node that runs "
             "pods of several namespaces counts toward each namespace in proportion to the requests of its pods. "
-            f"DaemonSet pods and static pods are ignored. {OURS}"
+            f"DaemonSet pods, and static pods in system namespaces, are ignored. {OURS}"
         ),
     ] = None
     cores: Annotated[

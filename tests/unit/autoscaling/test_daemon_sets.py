@@ -41,8 +41,10 @@ def hog(cpu: str = "3", *, desired: int = 1, current: int = 0, name: str = "hog"
     return made.merge(status={"desiredNumberScheduled": desired, "currentNumberScheduled": current})
 
 
-def of_hog(on: str = "", *, meant_for: str = "", cpu: str = "3", name: str = "hog", uid: str = "") -> Any:
-    made = pod(f"{name}-{on or meant_for}", "tenant").owned_by("DaemonSet", name).cpu(cpu)
+def of_hog(
+    on: str = "", *, meant_for: str = "", cpu: str = "3", name: str = "hog", uid: str = "", group: str = "apps"
+) -> Any:
+    made = pod(f"{name}-{on or meant_for}", "tenant").owned_by("DaemonSet", name, api_version=f"{group}/v1").cpu(cpu)
     if uid:
         made.manifest()
         made._manifest["metadata"]["ownerReferences"][0]["uid"] = uid
@@ -103,7 +105,9 @@ class TestHostileDaemonSets:
 
         assert expected(*settled(), of_hog("n1"), own) == []
 
-    @pytest.mark.parametrize("owner", [{"name": "gone"}, {"uid": "other"}], ids=["no such DaemonSet", "another UID"])
+    @pytest.mark.parametrize(
+        "owner", [{"name": "gone"}, {"uid": "other"}, {"group": "x"}], ids=["no such DaemonSet", "UID", "API group"]
+    )
     def test_forged_owner_reference_does_not_count(self, owner: dict[str, str]) -> None:
         assert expected(*settled(), of_hog("n1", **owner), hog(desired=1, current=1)) == []
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import HOSTNAME, ZONE, node, pod
+from tests.builders import HOSTNAME, ZONE, daemon_set, node, pod
 from tests.unit.autoscaling.scale_up_helpers import group, planned
 from trimtab.autoscaling.scale_up import ScaleUpPlan
 from trimtab.autoscaling.scale_up.namespace_shares import NamespaceShares, node_shares
@@ -151,6 +151,16 @@ class TestLimitPerNamespace:
 
         assert len(planned(owner, *there, *pending("tenant", 9), **LIMIT).nodes) == 3
 
+    @pytest.mark.parametrize("owner", [{}, {"api_version": "x/v1"}], ids=["no such DaemonSet", "API group"])
+    def test_forged_owner_reference_does_not_evade_the_limit(self, owner: dict[str, str]) -> None:
+        workers = group(size=10, most=99)
+        there: list[Any] = [daemon_set("agent", "kube-system")]
+        for each in range(10):
+            there += [workers.machine(f"m{each}").on(f"n{each}"), node(f"n{each}").allocatable(cpu="4")]
+            there.append(pod(f"old-{each}", "tenant").on(f"n{each}").cpu("3").owned_by("DaemonSet", "none", **owner))
+
+        assert len(planned(workers, *there, *pending("tenant", 20), **LIMIT).nodes) == 0
+
     def test_pods_may_join_nodes_of_other_namespaces(self) -> None:
         few = {"resourceLimits": {"maxNodesPerNamespace": 1}}
 
@@ -158,6 +168,9 @@ class TestLimitPerNamespace:
 
         assert len(made.nodes) == 2
         assert helped(made) == {"bank": 1, "tenant": 5}
+
+
+AMOUNTS = ResourceList(cpu=8000, memory=1 << 34, pods=110)
 
 
 class TestNodeShares:
@@ -168,14 +181,33 @@ class TestNodeShares:
             pod("c", "sys").cpu("9").owned_by("DaemonSet", "agent"),
         ]
 
-        found = node_shares([each.on("n").build() for each in there], ResourceList(cpu=8000, memory=1 << 34, pods=110))
+        found = node_shares([each.on("n").build() for each in there], AMOUNTS, {})
 
         assert found == {"x": 0.75, "y": 0.25}
 
     def test_pods_without_requests_use_the_node_too(self) -> None:
-        found = node_shares([pod("a", "x").on("n").build()], ResourceList(cpu=8000, memory=1 << 34, pods=110))
+        found = node_shares([pod("a", "x").on("n").build()], AMOUNTS, {})
 
         assert found == {"x": 1.0}
+
+    @pytest.mark.parametrize(
+        ("made", "counts"),
+        [
+            (pod("a", "x").owned_by("DaemonSet", "agent"), False),
+            (pod("a", "x").owned_by("DaemonSet", "agent", api_version="y/v1"), True),
+            (pod("a", "x").owned_by("DaemonSet", "agent", uid="other"), True),
+            (pod("a", "x").owned_by("DaemonSet", "none"), True),
+            (pod("a", "x").owned_by("DaemonSet", "idle"), True),
+            (pod("a", "x").mirror(), True),
+            (pod("a", "kube-system").mirror(), False),
+        ],
+        ids=["its own", "API group", "UID", "no such DaemonSet", "no desired pods", "mirror pod", "static pod"],
+    )
+    def test_forged_owner_or_annotation_hides_no_pod(self, made: Any, counts: bool) -> None:
+        sets = (daemon_set("agent", "x"), daemon_set("idle", "x").merge(status={"desiredNumberScheduled": 0}))
+        known = {each.key: each for each in (one.build() for one in sets)}
+
+        assert bool(node_shares([made.on("n").build()], AMOUNTS, known)) is counts
 
     def test_only_named_nodes_count(self) -> None:
         built = [node("n1"), node("n2"), pod("a", "x").on("n1").cpu("1"), pod("b", "x").on("n2").cpu("1")]

@@ -12,11 +12,11 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.autoscaling.scale_up.limits import LimitReason
-from trimtab.autoscaling.template.node_template import daemon_set_of
+from trimtab.autoscaling.template.node_template import daemon_set_of, owns
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.disruption.protections import MIRROR_ANNOTATION, is_system_namespace
 from trimtab.kube.frozen import ResourceList
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import DaemonSet, Pod
 
 _ENDLESS: Final = 2**31 - 1
 _ROUNDING: Final = 1e-6
@@ -35,10 +35,11 @@ class NamespaceShares:
     def __init__(self, snapshot: Snapshot, nodes: Iterable[str], limit: int) -> None:
         self._limit = limit
         self._used: dict[str, float] = {}
+        self._daemon_sets = snapshot.objects.of(DaemonSet)
         for name in nodes:
             node = snapshot.nodes.get(name)
             if node is not None:
-                self._count(node_shares((pod for _, pod in snapshot.items_on(name)), node.allocatable))
+                self.add((pod for _, pod in snapshot.items_on(name)), node.allocatable)
 
     def copy(self) -> NamespaceShares:
         """Return an independent copy, on which a plan can be tried out."""
@@ -59,8 +60,9 @@ class NamespaceShares:
         self._used[namespace] = self.used(namespace) + number
 
     def add(self, pods: Iterable[Pod], allocatable: ResourceList) -> None:
-        """Count a new node as used by the namespaces of its pods, each by the share that its pods request."""
-        self._count(node_shares(pods, allocatable))
+        """Count a node as used by the namespaces of its pods, each by the share that its pods request."""
+        for namespace, part in node_shares(pods, allocatable, self._daemon_sets).items():
+            self._used[namespace] = self.used(namespace) + part
 
     def exceeded(self, namespaces: Iterable[str]) -> bool:
         """Return whether any of these namespaces uses more nodes than its limit allows."""
@@ -76,26 +78,35 @@ class NamespaceShares:
         )
         return LimitReason(reasons.MAX_NODES_PER_NAMESPACE_REACHED, message)
 
-    def _count(self, found: Mapping[str, float]) -> None:
-        for namespace, part in found.items():
-            self._used[namespace] = self.used(namespace) + part
 
-
-def node_shares(pods: Iterable[Pod], allocatable: ResourceList) -> dict[str, float]:
+def node_shares(
+    pods: Iterable[Pod], allocatable: ResourceList, daemon_sets: Mapping[str, DaemonSet]
+) -> dict[str, float]:
     """Return the fraction of a node that each namespace uses, by the requests of its pods.
 
     The fractions add up to 1.
 
     Args:
-        pods: the pods on the node. DaemonSet pods and static pods do not count, since every node has them.
+        pods: the pods on the node. Pods that every node has do not count: pods of DaemonSets, and static pods in system
+            namespaces.
         allocatable: allocatable resources of the node.
+        daemon_sets: the DaemonSets; empty if they are unknown.
     """
     weights: dict[str, float] = {}
     for pod in pods:
-        if not pod.terminal and not daemon_set_of(pod) and MIRROR_ANNOTATION not in pod.annotations:
+        if not pod.terminal and not _is_on_every_node(pod, daemon_sets):
             weights[pod.namespace] = weights.get(pod.namespace, 0.0) + _weight(pod, allocatable)
     total = sum(weights.values())
     return {namespace: weight / total for namespace, weight in weights.items()} if total else {}
+
+
+def _is_on_every_node(pod: Pod, daemon_sets: Mapping[str, DaemonSet]) -> bool:
+    """Return whether every node has such a pod. A tenant's owner reference or annotation alone is no proof."""
+    name = daemon_set_of(pod)
+    if not name:
+        return MIRROR_ANNOTATION in pod.annotations and is_system_namespace(pod.namespace)
+    owner = daemon_sets.get(name)
+    return not daemon_sets if owner is None else owner.desired != 0 and owns(owner, pod)
 
 
 def _weight(pod: Pod, allocatable: ResourceList) -> float:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.autoscaling.template.learned_node import NodeOverhead
-from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
+from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of, owns
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.cluster.workloads.pod_defaults import PodDefaults
@@ -134,7 +134,8 @@ class DaemonSetPredictor:
     def kept_from_sample(self, pods: Collection[Pod], node: Node) -> ExpectedPods:
         """Return the DaemonSet pods on a sample that an identical new node will also run.
 
-        A pod's owner reference alone is not trusted. The DaemonSet must exist, have that UID, and match the new node.
+        A pod's owner reference alone is not trusted. The DaemonSet must exist, have that API group and UID, and match
+        the new node.
 
         Args:
             pods: DaemonSet pods on the sample.
@@ -147,7 +148,7 @@ class DaemonSetPredictor:
         for pod in sorted(pods, key=lambda each: (each.created or 0.0, each.key)):  # keep each one's oldest pod
             name = daemon_set_of(pod)
             owner = self._made.get(name)
-            if owner is None or owner.deleted is not None or not _owns(owner, pod) or name in kept:
+            if owner is None or owner.deleted is not None or not owns(owner, pod) or name in kept:
                 continue
             if owner.desired == 0 or not _expected_pod(owner, self._defaults).runs_on(node):
                 continue  # the DaemonSet wants no pod there: the owner reference is forged
@@ -222,7 +223,7 @@ class DaemonSetPredictor:
         if found is None:
             found = self._created[owner.key] = _ExistingPods(set())
             for pod in self._snapshot.each_owned_by(OwnerKey(owner.namespace, DAEMON_SET, owner.name)):
-                if pod.terminal or not _owns(owner, pod):
+                if pod.terminal or not owns(owner, pod):
                     continue
                 if pod.deleted is not None:
                     if pod.node:  # the controller will create the next pod there
@@ -274,11 +275,6 @@ def _refusal(owner: DaemonSet) -> tuple[str, str] | None:
         return None
     message = f"only {current} of {desired} pods were created: a quota or an admission policy may refuse them"
     return reasons.DAEMON_SET_NOT_CREATED, message
-
-
-def _owns(owner: DaemonSet, pod: Pod) -> bool:
-    uid = "" if pod.controller is None else pod.controller.uid
-    return not uid or not owner.uid or uid == owner.uid
 
 
 def _preempts(pod: Pod) -> bool:

@@ -6,7 +6,7 @@ and :mod:`trimtab.kube.wire.custom_json`). None of the structs contains environm
 hooks, which may contain passwords and tokens. Fields of later Kubernetes versions are omitted.
 
 In the remaining fields, free text is removed (messages of conditions and of failed machines), credentials are removed
-from images (``user:password@``), and volume handles, which may contain anything, are replaced with digests.
+from images (everything before ``@``), and volume handles, which may contain anything, are replaced with digests.
 
 Of trimtab's own custom resources, the files contain the fields of their types (:mod:`trimtab.api`), without the
 certificates of scheduler extenders. Their messages are written by trimtab and are kept, because ``trimtab history`` and
@@ -84,12 +84,22 @@ _EXCLUDED_FIELDS: Final[Mapping[type[Struct], tuple[str, ...]]] = {
 are certificates."""
 
 LEFT_OUT: Final = "(left out)"
-"""The replacement for strings such as a machine's error message. Planners only test whether these are empty."""
+"""The replacement for strings such as a machine's error message. Planners only test whether these are empty, or compare
+them with the names of images on nodes."""
+
+
+_IMAGE: Final = re.compile(r"[A-Za-z0-9._:/@+\[\]-]*")
+"""Characters of images that a container runtime can pull. The API server accepts all characters."""
+_IMAGE_DIGEST: Final = re.compile(r"@[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,}\Z")
 
 
 def _without_credentials(image: str) -> str:
-    registry, slash, rest = image.partition("/")
-    return registry.rpartition("@")[2] + slash + rest if slash else image
+    """Return an image without what precedes the last ``@``, except the one of its digest."""
+    if not _IMAGE.fullmatch(image):
+        return LEFT_OUT
+    digest = _IMAGE_DIGEST.search(image)
+    name = image if digest is None else image[: digest.start()]
+    return name.rpartition("@")[2] + ("" if digest is None else digest.group())
 
 
 def _digest(handle: str) -> str:

@@ -431,6 +431,30 @@ def test_certificates_of_extenders_are_left_out() -> None:
     assert extender == {**extenders[0], "tlsConfig": {"serverName": "gpu"}}
 
 
+DIGEST = f"@sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("image", "kept"),
+    [
+        (f"https://user:{SECRET}@reg.example/x", "reg.example/x"),
+        (f"docker://u:{SECRET}@r/x:1", "r/x:1"),
+        (f"user:{SECRET[:3]}/{SECRET}@reg/x", "reg/x"),
+        (f"u:{SECRET}@x", "x"),
+        (f"u:{SECRET}@{SECRET}@reg:5000/x{DIGEST}", f"reg:5000/x{DIGEST}"),
+        (f"u:{SECRET}@sha256:{'0' * 8}", f"sha256:{'0' * 8}"),
+        (f"reg/x?token=a@{SECRET}", redaction.LEFT_OUT),
+        (f"u:{SECRET}?{SECRET}@reg/x", redaction.LEFT_OUT),
+        *((each, each) for each in ("web", "reg:5000/a/b:1", f"reg/x{DIGEST}", f"x:1{DIGEST}", "")),
+    ],
+)
+def test_credentials_are_removed_from_images(image: str, kept: str) -> None:
+    container = {"name": "c", "image": image}
+    manifest = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
+
+    assert redact("Pod", manifest)["spec"]["containers"][0].get("image") == kept
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

@@ -100,6 +100,30 @@ class TestHostileDaemonSets:
         assert expected(group(), node("n1"), of_hog("n1"), hog(desired=2, current=1)) == []
         assert expected(*settled(), of_hog("n1"), hog(desired=2, current=1)) == []
 
+    @pytest.mark.parametrize(
+        ("namespace", "cpu", "priority", "counts"),
+        [
+            ("tenant", "3", 0, False),
+            ("tenant", "3", CRITICAL, False),
+            ("tenant", "400m", 0, True),
+            ("kube-system", "3", 0, True),
+        ],
+    )
+    def test_all_pods_that_a_quota_allows_prove_no_further_pod(
+        self, namespace: str, cpu: str, priority: int, counts: bool
+    ) -> None:
+        """The tenant excludes every existing node but one; the quota is ``pods: 1``."""
+        others = expression("kubernetes.io/hostname", "NotIn", "n3", "n4")
+        template = pod().cpu(cpu).node_affinity(others).priority(priority)
+        status = {"desiredNumberScheduled": 1, "currentNumberScheduled": 1}
+        hogs = daemon_set("hog", namespace).of_pods(template).merge(status=status)
+        running = pod("hog-n2", namespace).owned_by("DaemonSet", "hog").cpu(cpu).priority(priority).on("n2")
+        there = [node("n2"), node("n3"), node("n4").taint("unusual"), running, hogs]
+
+        assert expected(group(), *there) == ([f"{namespace}/hog"] if counts else [])
+        assert uncounted(group(), *there) == ({} if counts else {"hog": "DaemonSetOnFewNodes"})
+        assert expected(*settled(), *there) == []
+
     def test_pod_on_the_sample_that_matches_no_new_node_does_not_count(self) -> None:
         own = hog(desired=1, current=1, nodeSelector={"kubernetes.io/hostname": "n1"})
 

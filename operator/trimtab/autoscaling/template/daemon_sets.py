@@ -6,14 +6,16 @@ pods. So these rules apply:
 
 - On a sample that has been ready for a while, DaemonSet pods count if they exist. A pod that was created for the sample
   and is pending counts too, and so does one that a rolling update is replacing.
-- If there is no such sample, a DaemonSet counts if one of its pods was ever bound to a node.
+- If there is no such sample, a DaemonSet counts if one of its pods was ever bound to a node. If it runs on less than
+  most of the nodes that it tolerates, its user may have excluded all nodes for which a quota allows no pod. Then it
+  counts only within a tenth of the new node or the group's record, unless it is in a system namespace.
 - A DaemonSet does not count if fewer than nine in ten of its desired pods were created.
 - If a group had nodes before, DaemonSets that match no existing node count as long as their pods together request no
   more than the DaemonSet pods that ran on the group's nodes (the group's record).
 - What admission sets is added to the templates: priorities, default requests of LimitRanges, the overhead of
   RuntimeClasses.
-- Pods that have not run yet must fit. Pods of ``system-node-critical``, which preempt others, count as soon as they are
-  created.
+- Pods that have not run yet must fit. Pods of ``system-node-critical``, which preempt others, count as if they ran as
+  soon as they are created.
 
 Cluster-autoscaler counts the pods on the sample, and for a group without nodes all DaemonSets that match it. With
 ``--force-ds`` (here ``spec.scaleUp.forceDaemonSets``) it counts all that match in either case.
@@ -21,7 +23,8 @@ Cluster-autoscaler counts the pods on the sample, and for a group without nodes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -33,7 +36,7 @@ from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.cluster.workloads.pod_defaults import PodDefaults
-from trimtab.kube.frozen import ResourceList
+from trimtab.disruption.protections import is_system_namespace
 from trimtab.kube.objects import SYSTEM_CLASSES, DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.rules.taints import find_untolerated_taint
@@ -47,6 +50,10 @@ CREATED_SHARE: Final = 0.9
 It is below 1 because the controller lags by a few seconds while many nodes register at once. A quota that allows a pod
 on almost every node is therefore no obstacle.
 """
+
+
+DOUBTED_SHARE: Final = 0.1
+"""Maximum share of a new node that the pods of DaemonSets on few nodes may request together."""
 
 
 class Uncounted(Struct, frozen=True, order=True):
@@ -94,11 +101,12 @@ class _ExpectedPod(Struct, frozen=True):
 class _ExistingPods(Struct):
     """What is known from the existing pods of a DaemonSet.
 
-    This is the nodes with a pending or terminating pod, and whether any pod is bound or may preempt others.
+    This is the nodes with a pending or terminating pod, those with any bound pod, and whether any pod may preempt
+    others.
     """
 
     waiting: set[str]
-    bound: bool = False
+    bound: set[str]
     preempts: bool = False
 
 
@@ -130,6 +138,7 @@ class DaemonSetPredictor:
         )
         self._pods = tuple(sorted(found, key=lambda each: -each.admitted.priority))
         self._created: dict[str, _ExistingPods] = {}
+        self._taints = Counter(node.taints for node in snapshot.nodes.at if node is not None)
 
     def kept_from_sample(self, pods: Collection[Pod], node: Node) -> ExpectedPods:
         """Return the DaemonSet pods on a sample that an identical new node will also run.
@@ -178,14 +187,15 @@ class DaemonSetPredictor:
             recorded: DaemonSet pods that earlier nodes of the group had.
         """
         known = {daemon_set_of(pod) for pod in existing} | set(skip)
-        room = _FreeResources(node, existing)
+        room = _FreeResources(node.allocatable, existing)
         left = _FreeResources.of_overhead(recorded) if recorded is not None else None
+        share = _FreeResources({name: int(amount * DOUBTED_SHARE) for name, amount in node.allocatable.items()})
         found, uncounted = [], []
         for each in self._pods:
             pod, name = each.admitted, daemon_set_of(each.admitted)
             if name in known or not each.runs_on(node):
                 continue
-            refusal = None if self._force else self._doubt(name, sample, left, pod)
+            refusal = None if self._force else self._doubt(name, sample, left, share, each)
             if refusal is None and not self._force and not room.take(pod):
                 refusal = (
                     reasons.DAEMON_SET_TOO_LARGE,
@@ -197,7 +207,9 @@ class DaemonSetPredictor:
                 uncounted.append(Uncounted(name, *refusal))
         return ExpectedPods(tuple(found), tuple(uncounted))
 
-    def _doubt(self, name: str, sample: str, left: _FreeResources | None, pod: Pod) -> tuple[str, str] | None:
+    def _doubt(
+        self, name: str, sample: str, left: _FreeResources | None, share: _FreeResources, expected: _ExpectedPod
+    ) -> tuple[str, str] | None:
         """Return a reason and a message if a DaemonSet's pod is not expected on a new node, else ``None``."""
         owner = self._made.get(name)
         if owner is None or owner.desired is None:  # read from a file: its status is unknown
@@ -206,51 +218,66 @@ class DaemonSetPredictor:
         if refusal is not None:
             return refusal
         created = self._created_of(owner)
-        if owner.desired and created.preempts:
-            return None
+        ran = bool(owner.desired) and bool(created.bound or created.preempts)
         if sample:
-            if created.bound and sample in created.waiting:
+            if ran and sample in created.waiting:
                 return None
-            return reasons.DAEMON_SET_NOT_ON_NODES, f"it matches node {sample}, but has no pod on it"
-        if owner.desired and created.bound:
+            return reasons.DAEMON_SET_NOT_ON_NODES, f"node {sample} is such a node, but has no pod of it"
+        if ran and (is_system_namespace(owner.namespace) or self._on_most_nodes(created, expected.stated)):
             return None
-        if left is not None and not owner.desired and left.take(pod):
+        if (ran or not owner.desired) and left is not None and left.take(expected.admitted):
             return None
-        return reasons.DAEMON_SET_NEVER_RAN, "none of its pods was ever bound to a node"
+        if not ran:
+            return reasons.DAEMON_SET_NEVER_RAN, "none of its pods was ever bound to a node"
+        if share.take(expected.admitted):
+            return None
+        message = (
+            f"it runs on {len(created.bound)} existing nodes only, so that a quota may allow no further pod, and its "
+            f"pod requests more than {DOUBTED_SHARE:.0%} of the node"
+        )
+        return reasons.DAEMON_SET_ON_FEW_NODES, message
+
+    def _on_most_nodes(self, created: _ExistingPods, pod: Pod) -> bool:
+        """Return whether a DaemonSet runs on most of the nodes whose taints it tolerates."""
+        tolerated = sum(
+            number
+            for taints, number in self._taints.items()
+            if find_untolerated_taint(taints, pod.spec.tolerations) is None
+        )
+        return 2 * len(created.bound) > tolerated
 
     def _created_of(self, owner: DaemonSet) -> _ExistingPods:
         found = self._created.get(owner.key)
         if found is None:
-            found = self._created[owner.key] = _ExistingPods(set())
+            found = self._created[owner.key] = _ExistingPods(set(), set())
             for pod in self._snapshot.each_owned_by(OwnerKey(owner.namespace, DAEMON_SET, owner.name)):
                 if pod.terminal or not owns(owner, pod):
                     continue
                 if pod.deleted is not None:
                     if pod.node:  # the controller will create the next pod there
-                        found.bound = True
+                        found.bound.add(pod.node)
                         found.waiting.add(pod.node)
                     continue
                 found.preempts = found.preempts or _preempts(pod)
                 if pod.node:
-                    found.bound = True
+                    found.bound.add(pod.node)
                 else:
                     found.waiting.update(_intended_nodes(pod))
         return found
 
 
 class _FreeResources:
-    """Tracks the free resources of a node."""
+    """Tracks the free resources of a node, or of a part of it."""
 
-    def __init__(self, node: Node, existing: Collection[Pod]) -> None:
-        self._free = dict(node.allocatable)
+    def __init__(self, amounts: Mapping[str, int], existing: Collection[Pod] = ()) -> None:
+        self._free = dict(amounts)
         for pod in existing:
             self._subtract(pod)
 
     @staticmethod
     def of_overhead(recorded: NodeOverhead) -> _FreeResources:
         """Return free resources that amount to the total requests of the recorded pods."""
-        amounts = ResourceList({**recorded.requests, "pods": recorded.pods})
-        return _FreeResources(Node("recorded", allocatable=amounts), ())
+        return _FreeResources({**recorded.requests, "pods": recorded.pods})
 
     def take(self, pod: Pod) -> bool:
         """Subtract the pod's requests from the node's free resources if it fits, and return whether it does."""

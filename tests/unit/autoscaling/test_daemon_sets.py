@@ -135,6 +135,16 @@ class TestHostileDaemonSets:
     def test_forged_owner_reference_does_not_count(self, owner: dict[str, str]) -> None:
         assert expected(*settled(), of_hog("n1", **owner), hog(desired=1, current=1)) == []
 
+    @pytest.mark.parametrize(("namespace", "counts"), [("tenant", False), ("kube-system", True)])
+    @pytest.mark.parametrize("on", ["", "n2"], ids=["pending", "on one of two nodes"])
+    def test_owner_reference_does_not_count_if_no_daemon_set_is_known(
+        self, on: str, namespace: str, counts: bool
+    ) -> None:
+        forged = pod("hog", namespace).owned_by("DaemonSet", "hog").cpu("3")
+        there = [node("n2"), node("n3"), forged.on(on) if on else forged.unschedulable()]
+
+        assert expected(group(), *there) == ([f"{namespace}/hog"] if counts and on else [])
+
     @pytest.mark.parametrize("on", ["n1", "n2"])
     def test_pods_of_a_daemon_set_with_no_desired_pods_do_not_count(self, on: str) -> None:
         """Pods with an owner reference that a tenant has forged."""

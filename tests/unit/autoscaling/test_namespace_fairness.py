@@ -178,7 +178,7 @@ class TestNodeShares:
         there = [
             pod("a", "x").cpu("3"),
             pod("b", "y").cpu("1"),
-            pod("c", "sys").cpu("9").owned_by("DaemonSet", "agent"),
+            pod("c", "kube-system").cpu("9").owned_by("DaemonSet", "agent"),
         ]
 
         found = node_shares([each.on("n").build() for each in there], AMOUNTS, {})

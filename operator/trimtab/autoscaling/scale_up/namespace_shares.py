@@ -12,8 +12,10 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.autoscaling.scale_up.limits import LimitReason
-from trimtab.autoscaling.template.node_template import daemon_set_of, owns
+from trimtab.autoscaling.template.daemon_sets import key_of
+from trimtab.autoscaling.template.node_template import daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.owners import owns
 from trimtab.disruption.protections import MIRROR_ANNOTATION, is_system_namespace
 from trimtab.kube.frozen import ResourceList
 from trimtab.kube.objects import DaemonSet, Pod
@@ -90,7 +92,7 @@ def node_shares(
         pods: the pods on the node. Pods that every node has do not count: pods of DaemonSets, and static pods in system
             namespaces.
         allocatable: allocatable resources of the node.
-        daemon_sets: the DaemonSets; empty if they are unknown.
+        daemon_sets: the DaemonSets; a pod of another one counts unless it is in a system namespace.
     """
     weights: dict[str, float] = {}
     for pod in pods:
@@ -103,10 +105,10 @@ def node_shares(
 def _is_on_every_node(pod: Pod, daemon_sets: Mapping[str, DaemonSet]) -> bool:
     """Return whether every node has such a pod. A tenant's owner reference or annotation alone is no proof."""
     name = daemon_set_of(pod)
-    if not name:
-        return MIRROR_ANNOTATION in pod.annotations and is_system_namespace(pod.namespace)
     owner = daemon_sets.get(name)
-    return not daemon_sets if owner is None else owner.desired != 0 and owns(owner, pod)
+    if owner is not None:
+        return owner.desired != 0 and owns(key_of(owner), pod)
+    return bool(name or MIRROR_ANNOTATION in pod.annotations) and is_system_namespace(pod.namespace)
 
 
 def _weight(pod: Pod, allocatable: ResourceList) -> float:

@@ -24,7 +24,7 @@ Cluster-autoscaler counts the pods on the sample, and for a group without nodes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Final
 
 from msgspec import Struct
@@ -32,9 +32,9 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.autoscaling.template.learned_node import NodeOverhead
-from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of, owns
+from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.cluster.workloads.owners import OwnerKey, owns
 from trimtab.cluster.workloads.pod_defaults import PodDefaults
 from trimtab.disruption.protections import is_system_namespace
 from trimtab.kube.objects import SYSTEM_CLASSES, DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
@@ -113,9 +113,9 @@ class _ExistingPods(Struct):
 class DaemonSetPredictor:
     """Predicts the DaemonSet pods of new nodes.
 
-    If the snapshot has no DaemonSets, their existing pods are used. Their original required node affinity is unknown
-    then, because the DaemonSet controller replaces it with the node's name. So a pod may be expected on more nodes than
-    it runs on, but never on fewer.
+    If the snapshot has no DaemonSets, existing pods that can hardly be forged are used. Their original required node
+    affinity is unknown then, because the DaemonSet controller replaces it with the node's name. So a pod may be
+    expected on more nodes than it runs on, but never on fewer.
 
     Args:
         snapshot: the cluster state with DaemonSets and pods.
@@ -130,15 +130,15 @@ class DaemonSetPredictor:
         self._snapshot = snapshot
         self._force = force
         self.known = bool(made)
+        self._taints = Counter(node.taints for node in snapshot.nodes.at if node is not None)
         self._defaults = PodDefaults.of(snapshot)
         found = (
             [_expected_pod(made[key], self._defaults) for key in sorted(made) if made[key].deleted is None]
             if made
-            else [_ExpectedPod(pod, pod) for pod in _of_pods(snapshot)]
+            else [_ExpectedPod(pod, pod) for pod in self._of_pods()]
         )
         self._pods = tuple(sorted(found, key=lambda each: -each.admitted.priority))
         self._created: dict[str, _ExistingPods] = {}
-        self._taints = Counter(node.taints for node in snapshot.nodes.at if node is not None)
 
     def kept_from_sample(self, pods: Collection[Pod], node: Node) -> ExpectedPods:
         """Return the DaemonSet pods on a sample that an identical new node will also run.
@@ -157,7 +157,7 @@ class DaemonSetPredictor:
         for pod in sorted(pods, key=lambda each: (each.created or 0.0, each.key)):  # keep each one's oldest pod
             name = daemon_set_of(pod)
             owner = self._made.get(name)
-            if owner is None or owner.deleted is not None or not owns(owner, pod) or name in kept:
+            if owner is None or owner.deleted is not None or not owns(key_of(owner), pod) or name in kept:
                 continue
             if owner.desired == 0 or not _expected_pod(owner, self._defaults).runs_on(node):
                 continue  # the DaemonSet wants no pod there: the owner reference is forged
@@ -223,7 +223,7 @@ class DaemonSetPredictor:
             if ran and sample in created.waiting:
                 return None
             return reasons.DAEMON_SET_NOT_ON_NODES, f"node {sample} is such a node, but has no pod of it"
-        if ran and (is_system_namespace(owner.namespace) or self._on_most_nodes(created, expected.stated)):
+        if ran and (is_system_namespace(owner.namespace) or self._on_most_nodes(created.bound, expected.stated)):
             return None
         if (ran or not owner.desired) and left is not None and left.take(expected.admitted):
             return None
@@ -237,21 +237,39 @@ class DaemonSetPredictor:
         )
         return reasons.DAEMON_SET_ON_FEW_NODES, message
 
-    def _on_most_nodes(self, created: _ExistingPods, pod: Pod) -> bool:
-        """Return whether a DaemonSet runs on most of the nodes whose taints it tolerates."""
+    def _on_most_nodes(self, bound: Set[str], pod: Pod) -> bool:
+        """Return whether a DaemonSet runs on most of the nodes whose taints its pods tolerate."""
         tolerated = sum(
             number
             for taints, number in self._taints.items()
             if find_untolerated_taint(taints, pod.spec.tolerations) is None
         )
-        return 2 * len(created.bound) > tolerated
+        return 2 * len(bound) > tolerated
+
+    def _of_pods(self) -> Iterator[Pod]:
+        """Yield a pod of each DaemonSet in a system namespace or on most nodes, without the name of its node.
+
+        Others may be forged, because users write owner references.
+        """
+        for key in self._snapshot.owners():
+            if key.kind != DAEMON_SET:
+                continue
+            there = [
+                pod for pod in self._snapshot.owned_by(key) if pod.node and pod.deleted is None and not pod.terminal
+            ]
+            if there and (
+                is_system_namespace(key.namespace) or self._on_most_nodes({pod.node for pod in there}, there[0])
+            ):
+                spec = _without_node_name(there[0].spec)
+                yield replace(there[0], name=key.name, uid=f"{there[0].uid}-new", spec=spec)
 
     def _created_of(self, owner: DaemonSet) -> _ExistingPods:
         found = self._created.get(owner.key)
         if found is None:
             found = self._created[owner.key] = _ExistingPods(set(), set())
-            for pod in self._snapshot.each_owned_by(OwnerKey(owner.namespace, DAEMON_SET, owner.name)):
-                if pod.terminal or not owns(owner, pod):
+            key = key_of(owner)
+            for pod in self._snapshot.each_owned_by(key):
+                if pod.terminal or not owns(key, pod):
                     continue
                 if pod.deleted is not None:
                     if pod.node:  # the controller will create the next pod there
@@ -290,6 +308,11 @@ class _FreeResources:
     def _subtract(self, pod: Pod) -> None:
         for name, amount in {**pod.spec.requests, "pods": 1}.items():
             self._free[name] = self._free.get(name, 0) - amount
+
+
+def key_of(daemon_set: DaemonSet) -> OwnerKey:
+    """Return the key that the pods of a DaemonSet have as their owner's key."""
+    return OwnerKey(daemon_set.namespace, DAEMON_SET, daemon_set.name, daemon_set.uid)
 
 
 def _refusal(owner: DaemonSet) -> tuple[str, str] | None:
@@ -331,18 +354,6 @@ def _expected_pod(daemon_set: DaemonSet, defaults: PodDefaults) -> _ExpectedPod:
         phase="Running",
     )
     return _ExpectedPod(pod, defaults.created(pod))
-
-
-def _of_pods(snapshot: Snapshot) -> list[Pod]:
-    found = []
-    for key in snapshot.owners():
-        if key.kind != DAEMON_SET:
-            continue
-        alive = (pod for pod in snapshot.owned_by(key) if pod.deleted is None and not pod.terminal)
-        first = next(alive, None)
-        if first is not None:
-            found.append(replace(first, name=key.name, uid=f"{first.uid}-new", spec=_without_node_name(first.spec)))
-    return found
 
 
 def _without_node_name(spec: PodSpec) -> PodSpec:

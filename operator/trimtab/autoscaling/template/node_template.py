@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.autoscaling.groups.node_group import ObjectProblem
 from trimtab.kube.frozen import Labels, ResourceList
-from trimtab.kube.objects import CSINode, DaemonSet, KubeObject, Node, Pod, Taint
+from trimtab.kube.objects import CSINode, KubeObject, Node, Pod, Taint
 from trimtab.kube.rules.node_labels import HOSTNAME
 from trimtab.kube.rules.taints import DELETION_CANDIDATE as DELETION_CANDIDATE
 from trimtab.kube.rules.taints import NETWORK_UNAVAILABLE, NOT_READY, TRIMTAB_PRESSURE_DOMAIN, UNINITIALIZED
@@ -229,19 +229,7 @@ DAEMON_SET = "DaemonSet"
 def daemon_set_of(pod: Pod) -> str:
     """Return the DaemonSet that a pod names as its controller, as ``namespace/name``; empty for other pods.
 
-    The name is no proof, because users write owner references; see :func:`owns`.
+    The name is no proof, because users write owner references.
     """
     owner = pod.controller
     return f"{pod.namespace}/{owner.name}" if owner is not None and owner.kind == DAEMON_SET else ""
-
-
-def owns(daemon_set: DaemonSet, pod: Pod) -> bool:
-    """Return whether a pod's owner reference means this DaemonSet, by API group and UID.
-
-    The controller of the DaemonSet deletes or releases pods that it did not create and that have such a reference.
-    Files may lack API versions and UIDs.
-    """
-    owner = pod.controller
-    if owner is None or (owner.api_version and owner.api_version.partition("/")[0] != "apps"):
-        return False
-    return not owner.uid or not daemon_set.uid or owner.uid == daemon_set.uid

@@ -25,7 +25,7 @@ from msgspec import Struct  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 
 from benchmarks.clusters import CREATED, ZONE, node, pod  # noqa: E402
-from tests.fixtures.hostile import QUOTA, HostileTenant  # noqa: E402
+from tests.fixtures.hostile import EXCLUDING, QUOTA, HostileTenant  # noqa: E402
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec  # noqa: E402
 from trimtab.api.descheduler_policy import DeschedulerPolicy  # noqa: E402
 from trimtab.api.plan import Plan, RemoveNode, ScaleUp  # noqa: E402
@@ -33,8 +33,9 @@ from trimtab.autoscaling import planner as autoscaling  # noqa: E402
 from trimtab.autoscaling.scale_up import PlanInputs  # noqa: E402
 from trimtab.cluster.snapshot import Snapshot  # noqa: E402
 from trimtab.descheduling.planning import planner as descheduling  # noqa: E402
-from trimtab.kube.frozen import Labels  # noqa: E402
+from trimtab.kube.frozen import Labels, ResourceList  # noqa: E402
 from trimtab.kube.objects import (  # noqa: E402
+    SYSTEM_CLASSES,
     Affinity,
     KubeObject,
     LabelSelector,
@@ -45,6 +46,7 @@ from trimtab.kube.objects import (  # noqa: E402
     Pod,
     PodAffinityTerm,
     PodCondition,
+    PodSpec,
     WeightedPodTerm,
 )
 from trimtab.kube.wire.decode import decode_object  # noqa: E402
@@ -53,6 +55,7 @@ NAMESPACE: Final = "tenant"
 NOW: Final = CREATED + 86_400.0
 LARGEST: Final = 3 * 2**19
 """The maximum size of an object in etcd, in bytes."""
+CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io"
 SIZE: Final = "machine.openshift.io/cluster-api-autoscaler-node-group"
 STRATEGIES: Final = (
     "RemoveDuplicates",
@@ -90,7 +93,7 @@ class Shape(Struct, frozen=True):
 
 
 def objects(shape: Shape) -> Iterator[KubeObject]:
-    """Yield a balanced cluster, in which strategies find nothing to do and eight pods need a node."""
+    """Yield a balanced cluster, in which strategies find nothing to do and pods need nodes, some of an empty group."""
     limits = Labels({f"{SIZE}-min-size": "1", f"{SIZE}-max-size": "20"})
     api = "machine.openshift.io/v1beta1"
     for name in (NAMESPACE, *(f"team-{number:02}" for number in range(50))):
@@ -116,8 +119,27 @@ def objects(shape: Shape) -> Iterator[KubeObject]:
             yield replace(made, labels=Labels({**made.labels, **labels}))
     for number in range(shape.nodes * shape.pods):
         yield _running(number, number % shape.nodes)
+    # Pods of two groups fit in no other group: one group has no node, the other has one node, which is full.
+    size = Labels({f"{SIZE}-min-size": "0", f"{SIZE}-max-size": "20"})
+    capacity = Labels({**size, f"{CAPACITY}/cpu": "8", f"{CAPACITY}/memory": "32Gi"})
+    empty, single = (Labels({"pool": name}) for name in ("empty", "single"))
+    yield MachineSet("machines", "empty", uid="empty", api_version=api, annotations=capacity, node_labels=empty)
+    yield MachineSet(
+        "machines", "single", uid="single", api_version=api, annotations=size, replicas=1, node_labels=single
+    )
+    owner = OwnerReference("MachineSet", "single", "single", api, controller=True)
+    made = node(shape.nodes)
+    yield Machine(
+        "machines", "m-single", owners=(owner,), created=CREATED, node=made.name, node_uid=made.uid, phase="Running"
+    )
+    yield replace(made, labels=Labels({**made.labels, **single}))
+    filler = pod(shape.nodes * shape.pods, 9998, shape.nodes)
+    yield replace(filler, spec=_shared(_requesting(filler.spec, 4500)))
     for number in range(shape.pending):
         yield _pending(number)
+    for number, pool in enumerate((empty, empty, single, single), shape.pending):
+        wanting = _pending(number)
+        yield replace(wanting, spec=_shared(replace(wanting.spec, node_selector=pool)))
 
 
 def _running(number: int, place: int) -> Pod:
@@ -142,12 +164,16 @@ def _shared(spec: Any) -> Any:
 
 def _pending(number: int) -> Pod:
     made = pod(number, 9999, 0)
-    requests = type(made.spec.requests)({"cpu": 6000, "memory": 1 << 30})
-    spec = replace(made.spec, requests=requests, containers=(replace(made.spec.containers[0], requests=requests),))
+    spec = _requesting(made.spec, 6000)
     refused = (PodCondition("PodScheduled", "False", "Unschedulable", since=NOW - 5),)
     return replace(
         made, name=f"wait-{number}", spec=_shared(spec), node="", phase="Pending", ready=False, conditions=refused
     )
+
+
+def _requesting(spec: PodSpec, cpu: int) -> PodSpec:
+    requests = ResourceList({"cpu": cpu, "memory": 1 << 30})
+    return replace(spec, requests=requests, containers=(replace(spec.containers[0], requests=requests),))
 
 
 def policy() -> DeschedulerPolicy:
@@ -230,22 +256,21 @@ class Trial:
         """Apply all objects of a tenant, and return them with the maximum times for applying and for decoding one."""
         sent: list[KubeObject] = []
         held = decoding = 0.0
-        for source in (tenant.pods(), tenant.objects()):
-            for manifest in source:
-                text = msgspec.json.encode(self._as_stored(manifest, tenant))
-                del manifest
-                if len(text) > LARGEST:
-                    continue  # as the API server does
-                read = msgspec.json.decode(text)
-                began = time.perf_counter()
-                decoded = decode_object(read)
-                decoding = max(decoding, time.perf_counter() - began)
-                if decoded is None:
-                    continue
-                began = time.perf_counter()
-                self.snapshot.put(decoded)
-                held = max(held, time.perf_counter() - began)
-                sent.append(decoded)
+        for manifest in self._manifests(tenant):
+            text = msgspec.json.encode(self._as_stored(manifest, tenant))
+            del manifest
+            if len(text) > LARGEST:
+                continue  # as the API server does
+            read = msgspec.json.decode(text)
+            began = time.perf_counter()
+            decoded = decode_object(read)
+            decoding = max(decoding, time.perf_counter() - began)
+            if decoded is None:
+                continue
+            began = time.perf_counter()
+            self.snapshot.put(decoded)
+            held = max(held, time.perf_counter() - began)
+            sent.append(decoded)
         return sent, held, decoding
 
     def remove(self, sent: Sequence[KubeObject]) -> None:
@@ -277,17 +302,51 @@ class Trial:
 
     def _as_stored(self, manifest: dict[str, Any], tenant: HostileTenant) -> dict[str, Any]:
         """Return an object as the API server, scheduler, kubelet and DaemonSet controller would change it."""
-        metadata = {**manifest["metadata"], "uid": f"uid-{manifest['kind']}-{manifest['metadata']['name']}"}
+        metadata = {**manifest["metadata"], "uid": _uid(manifest)}
         status: dict[str, Any] = {}
         if manifest["kind"] == "DaemonSet":
-            created = min(len(self._nodes), QUOTA - tenant.count)
-            status = {"desiredNumberScheduled": len(self._nodes), "currentNumberScheduled": created}
+            desired = self._matching(manifest)
+            created = min(len(desired), QUOTA - tenant.count)
+            status = {"desiredNumberScheduled": len(desired), "currentNumberScheduled": created}
         elif manifest["kind"] == "Pod" and "nodeName" in manifest["spec"]:
             status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         elif manifest["kind"] == "Pod":
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
             status = {"phase": "Pending", "conditions": [condition]}
+        if manifest["kind"] == "Pod":
+            priority = SYSTEM_CLASSES.get(manifest["spec"].get("priorityClassName", ""), 0)
+            manifest = {**manifest, "spec": {**manifest["spec"], "priority": priority}}
         return {**manifest, "metadata": metadata, "status": status}
+
+    def _manifests(self, tenant: HostileTenant) -> Iterator[dict[str, Any]]:
+        yield from tenant.pods()
+        made = list(tenant.objects())
+        yield from made
+        yield from self._daemon_pods(made, tenant)
+
+    def _matching(self, daemon_set: dict[str, Any]) -> list[str]:
+        """Return the nodes that a DaemonSet of the tenant does not exclude by name."""
+        affinity = daemon_set["spec"]["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
+        terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+        excluded = {
+            name
+            for term in terms
+            for each in term.get("matchExpressions", ())
+            if each["key"] == "kubernetes.io/hostname"
+            for name in each["values"]
+        }
+        return [name for name in self._nodes if name not in excluded]
+
+    def _daemon_pods(self, objects: Sequence[dict[str, Any]], tenant: HostileTenant) -> Iterator[dict[str, Any]]:
+        """Yield the pods that the DaemonSet controller creates for the DaemonSet that excludes most nodes."""
+        for owner in objects:
+            if owner["kind"] == "DaemonSet" and owner["metadata"]["name"] == EXCLUDING:
+                reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": EXCLUDING, "uid": _uid(owner)}
+                for name in self._matching(owner)[: QUOTA - tenant.count]:
+                    metadata = {"name": f"{EXCLUDING}-{name}", "namespace": NAMESPACE}
+                    metadata["ownerReferences"] = [{**reference, "controller": True}]
+                    spec = {**owner["spec"]["template"]["spec"], "nodeName": name}
+                    yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _time(self) -> tuple[tuple[Plan, Plan], float]:
         best = float("inf")
@@ -296,6 +355,10 @@ class Trial:
             made = plans(self.snapshot)
             best = min(best, time.process_time() - began)
         return made, best
+
+
+def _uid(manifest: dict[str, Any]) -> str:
+    return f"uid-{manifest['kind']}-{manifest['metadata']['name']}"
 
 
 def resident() -> int:

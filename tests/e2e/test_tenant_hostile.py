@@ -42,6 +42,7 @@ PATHS = {
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
 }
 STRATEGIES = {
     name: {"enabled": True}

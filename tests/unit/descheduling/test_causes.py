@@ -448,6 +448,23 @@ def test_a_limit_counts_a_namespace_s_own_statements():
     assert len(plan_of(objects, {"RemoveDuplicates": {}}, **limit).actions) == 3  # no pod states that
 
 
+@pytest.mark.parametrize(
+    ("fixed", "namespace", "pods", "evicted"),
+    [
+        ("3", "bank", ["200m"] * 4, (4, 1)),
+        ("1", "bank", ["300m"] * 8, (5, 3)),
+        ("3", "kube-system", ["200m"] * 4, (4, 4)),
+    ],
+    ids=["unmovable load", "first two for other load", "not counted as unmovable"],
+)
+def test_a_limit_counts_evictions_for_unmovable_load(fixed: str, namespace: str, pods: list[str], evicted: Any):
+    objects = [*nodes("n1", "n2"), *namespaces("bank"), pod("fixed", namespace).on("n1").ready().cpu(fixed)]
+    objects += [resident(f"pay-{number}", "n1").cpu(cpu) for number, cpu in enumerate(pods)]
+    level, limit = utilization({"cpu": 45}, {"cpu": 50}), {"limits": {"perCausingNamespace": 1}}
+
+    assert (len(plan_of(objects, level).actions), len(plan_of(objects, level, **limit).actions)) == evicted
+
+
 TENANTS = ("bank", "shop", "tenant")
 
 

@@ -1,11 +1,12 @@
 """Computes the load of unmovable pods on overutilized nodes.
 
-Pods of other namespaces are not evicted to compensate for this load.
+Pods of other namespaces are not evicted to compensate for this load. Evictions that compensate for it count toward the
+limit of the namespace that causes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import zip_longest
 from operator import attrgetter
@@ -98,13 +99,7 @@ class UnmovableLoad:
         if not self._loads:
             return None
         loads = [load for kind, load in self._loads.items() if not kind.may_evict(pod.namespace, pod.priority)]
-        if not loads:
-            return None
-        rest = list(want)
-        for load in loads:
-            for column, amount in enumerate(load.amounts):
-                rest[column] = max(0, rest[column] - amount)
-        if target_excesses(have, rest, levels):
+        if not loads or target_excesses(have, _without(want, loads), levels):
             return None
         largest = max(loads, key=lambda load: (load.amounts, load.largest.key)).largest
         refusal = self._causes.refusal(pod, Cause(largest))
@@ -115,6 +110,27 @@ class UnmovableLoad:
             f"{pod.node} is not above any target"
         )
         return Refusal(refusal.reason, f"{text}: {refusal.message}")
+
+    def causes_of(
+        self, pod: Pod, have: Sequence[int], want: Sequence[int], levels: Sequence[UtilizationLevel]
+    ) -> tuple[Cause, ...]:
+        """Return the unmovable pods that are the reason to evict a pod, with the arguments of :meth:`refusal`.
+
+        The result is empty if the node exceeds a target even without its unmovable pods.
+        """
+        if not self._loads or target_excesses(have, _without(want, self._loads.values()), levels):
+            return ()
+        return tuple(
+            Cause(load.largest) for kind, load in self._loads.items() if kind.may_evict(pod.namespace, pod.priority)
+        )
+
+
+def _without(want: Sequence[int], loads: Iterable[CauseLoad]) -> list[int]:
+    rest = list(want)
+    for load in loads:
+        for column, amount in enumerate(load.amounts):
+            rest[column] = max(0, rest[column] - amount)
+    return rest
 
 
 class UnmovableLoads:

@@ -41,6 +41,7 @@ from trimtab.descheduling.planning.unmovable_load import UnmovableLoads
 from trimtab.descheduling.planning.victim_order import Amounts, Victim, VictimQueue
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
 from trimtab.disruption.outcome import Refusal
+from trimtab.disruption.protections.causes import Cause
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
@@ -250,8 +251,10 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 victim = group.take(over)
                 if victim is None:
                     break
-                refusal = context.blocker(victim.pod) or unmovable.refusal(victim.pod, have, want, self._levels)
-                refusal = refusal or self._try(context, victim, destinations, over[0], evicted)
+                pod = victim.pod
+                causes = unmovable.causes_of(pod, have, want, self._levels)
+                refusal = context.blocker(pod, causes) or unmovable.refusal(pod, have, want, self._levels)
+                refusal = refusal or self._try(context, victim, destinations, over[0], evicted, causes)
                 if refusal is None:
                     evicted += 1
                     over = target_excesses(have, self._without(victim, want, slot), self._levels)
@@ -312,10 +315,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         destinations: DestinationFinder,
         worst: TargetExcess,
         evicted: int,
+        causes: tuple[Cause, ...],
     ) -> Refusal | None:
         """Plan to move a victim off an overutilized node, or return the reason why it cannot be moved.
 
-        ``evicted`` is the number of pods that the plan already moves off the node.
+        ``evicted`` is the number of pods that the plan already moves off the node. ``causes`` are the unmovable pods
+        that are the reason for the move.
         """
         pod = victim.pod
         found: int | Refusal = self._limit(pod, evicted) or destinations.find(pod)
@@ -330,7 +335,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             f"target of {percent(level.target)}%; {nodes.node(found).name} is at {there:.0f}%"
         )
         text += ", by measured utilization" if self._node_usage.resources else ""
-        refusal = context.plan_move(pod, found, reason=NODE_OVERUTILIZED, message=text)
+        refusal = context.plan_move(pod, found, reason=NODE_OVERUTILIZED, message=text, causes=causes)
         if refusal is None:
             destinations.take(pod, found)
         return refusal

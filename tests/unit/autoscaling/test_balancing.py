@@ -60,7 +60,7 @@ def test_only_groups_that_fit_the_same_pods_are_balanced() -> None:
     ("other", "spec", "equal"),
     [
         (group("b"), {}, True),
-        (group("b").node_labels({ZONE: "b", "agentpool": "b"}), {}, True),
+        (group("b").node_labels({ZONE: "b", "kubernetes.azure.com/agentpool": "b", "agentpool": "b"}), {}, True),
         (group("b").node_labels({"pool": "b"}), {}, False),
         (group("b").node_labels({"pool": "b"}), {"balancingIgnoredLabels": ["pool"]}, True),
         (group("b", cpu="5"), {}, False),

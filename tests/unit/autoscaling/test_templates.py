@@ -420,7 +420,7 @@ class TestEstimating:
         others = []
         for number, text in enumerate(nodes):
             role, _, value = text.rpartition(" ")
-            labels = {"kubernetes.io/arch": value} | ({f"node-role.kubernetes.io/{role}": ""} if role else {})
+            labels = {"kubernetes.io/arch": value} | ({"node-role.kubernetes.io/control-plane": ""} if role else {})
             others.append(node(f"other-{number}").labels(labels))
         template = only(workers().capacity(cpu="4", memory="16Gi"), *others)
 

@@ -206,6 +206,7 @@ async def test_a_record_that_another_client_changed_is_not_extended(change: str)
         writer.add(entry(0))
         await asyncio.sleep(10)
         [(path, record)] = api.objects.items()
+        assert record["metadata"]["labels"][WRITER_LABEL] == "trimtab"
         del api.objects[path]
         if change != "deleted":
             changed = {**record, "spec": {"entries": []}, "metadata": {**record["metadata"]}}

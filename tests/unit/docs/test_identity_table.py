@@ -6,7 +6,7 @@ import ast
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -114,12 +114,77 @@ def names(cell: str) -> list[str]:
 
 
 @cache
-def unit_tests() -> frozenset[str]:
-    """The names of all unit tests."""
-    found = set()
+def constants() -> dict[str, frozenset[str]]:
+    """The names of the code's constants, by their value."""
+    found: dict[str, set[str]] = {}
+    for module in pkgutil.walk_packages(trimtab.__path__, "trimtab."):
+        if not module.name.endswith("__main__"):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if name.isupper() and isinstance(value, str):
+                    found.setdefault(value, set()).add(name)
+    return {value: frozenset(names) for value, names in found.items()}
+
+
+Definitions = dict[str, list[str]]
+"""The source of functions, methods and module-level values, by name."""
+
+
+def definitions(path: Path) -> Definitions:
+    text = path.read_text()
+    lines, found = text.splitlines(), Definitions()
+    tree = ast.parse(text)
+    for item in [*tree.body, *(each for one in tree.body if isinstance(one, ast.ClassDef) for each in one.body)]:
+        match item:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                named = [item.name]
+            case ast.Assign():
+                named = [each.id for each in item.targets if isinstance(each, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                named = [name]
+            case _:
+                continue
+        first = min([item.lineno, *(each.lineno for each in getattr(item, "decorator_list", ()))])
+        for name in named:
+            found.setdefault(name, []).append("\n".join(lines[first - 1 : item.end_lineno]))
+    return found
+
+
+@cache
+def helpers() -> Definitions:
+    """The definitions outside test modules, such as builders."""
+    found: Definitions = {}
+    paths = [*(ROOT / "tests").glob("*.py"), *(ROOT / "tests" / "unit").rglob("*.py")]
+    for path in paths:
+        if not path.name.startswith("test_"):
+            for name, sources in definitions(path).items():
+                found.setdefault(name, []).extend(sources)
+    return found
+
+
+@cache
+def unit_tests() -> dict[str, list[Path]]:
+    """The modules of all unit tests, by name of the test."""
+    found: dict[str, list[Path]] = {}
     for path in (ROOT / "tests" / "unit").rglob("test_*.py"):
-        found.update(re.findall(r"^\s*(?:async )?def (test_\w+)", path.read_text(), flags=re.MULTILINE))
-    return frozenset(found)
+        for name in re.findall(r"^\s*(?:async )?def (test_\w+)", path.read_text(), flags=re.MULTILINE):
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def mentions(test: str, keys: Collection[str]) -> bool:
+    """Whether a test contains one of the keys or its constant, also in what it uses of its module and of helpers."""
+    wanted = {*keys, *(name for key in keys for name in constants().get(key, ()))}
+    for path in unit_tests()[test]:
+        own = definitions(path)
+        seen, ahead = set(), [test]
+        while ahead:
+            name = ahead.pop()
+            seen.add(name)
+            for source in (*own.get(name, ()), *helpers().get(name, ())):
+                if any(word in source for word in wanted):
+                    return True
+                ahead += set(re.findall(r"\b[A-Za-z_]\w*", source)) & (own.keys() | helpers().keys()) - seen
+    return False
 
 
 def test_table_lists_every_key_of_the_code() -> None:
@@ -144,7 +209,13 @@ def test_rows_are_complete() -> None:
 def test_referenced_tests_exist() -> None:
     named = {test for row in rows() for test in names(row[4])}
 
-    assert named - unit_tests() == set()
+    assert named - unit_tests().keys() == set()
+
+
+def test_referenced_tests_mention_a_key_of_their_row() -> None:
+    wrong = {test: row[0] for row in rows() for test in names(row[4]) if not mentions(test, names(row[0]))}
+
+    assert wrong == {}
 
 
 def test_excluded_keys_are_in_the_code() -> None:

@@ -145,11 +145,13 @@ def test_only_meaningful_annotations_are_kept():
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
                 "kubectl.kubernetes.io/last-applied-configuration": "{}",
                 "checksum/config": "abc",
+                "controller.kubernetes.io/pod-deletion-cost": "5",
             }
         )
         .build()
     )
     assert value.annotations == {
+        "controller.kubernetes.io/pod-deletion-cost": "5",
         "descheduler.alpha.kubernetes.io/evict": "true",
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     }

@@ -1,7 +1,8 @@
 """Pods, nodes, machines, taints and policies change at random by a seed while every controller acts.
 
-TRIMTAB_E2E_CHURN gives the seconds (60 unless given) and TRIMTAB_E2E_SEEDS the seeds, separated by commas. Another test
-injects faults between the operator and the API server, for the seconds in TRIMTAB_E2E_FAULTS (300 unless given).
+TRIMTAB_E2E_CHURN gives the seconds (60 unless given; the weekly run in CI takes 600) and TRIMTAB_E2E_SEEDS the seeds,
+separated by commas. Another test injects faults between the operator and the API server, for the seconds in
+TRIMTAB_E2E_FAULTS (300 unless given).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random hostile tenants, one after the other, in one namespace with a quota of 50 pods, while every controller acts.
 
-TRIMTAB_E2E_HOSTILE gives the seconds (30 unless given; the nightly run takes 600) and TRIMTAB_E2E_SEEDS the seed of the
-first tenant. Without it, a run of a given duration draws and prints one, and any other run takes the same tenants each
-time, so that a change is never blamed for tenants that no one tried before.
+TRIMTAB_E2E_HOSTILE gives the seconds (30 unless given; the weekly run in CI takes 600) and TRIMTAB_E2E_SEEDS the seed
+of the first tenant. Without it, a run of a given duration draws and prints one, and any other run takes the same
+tenants each time, so that a change is never blamed for tenants that no one tried before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random hostile tenants within a quota of 50 pods: what they cost is counted in function calls, and whom they harm.
 
-TRIMTAB_HOSTILE_SEEDS gives how many tenants are tried (6 unless given); benchmarks/worst_tenant.py measures time and
-memory of 200.
+TRIMTAB_HOSTILE_SEEDS gives how many tenants are tried (6 unless given; the weekly run in CI tries 200);
+benchmarks/worst_tenant.py measures time and memory of 200.
 """
 
 from __future__ import annotations

@@ -185,3 +185,41 @@ def test_unknown_context_lists_the_existing_ones(admin: Path) -> None:
 
     assert result.exit_code == 2
     assert "context" in result.stderr
+
+
+def test_snapshot_contains_no_secret_of_a_tenant(cluster: Cluster, namespace: str, admin: Path, tmp_path: Path) -> None:
+    """Secrets in every place where the API server accepts them, of a pod and of a workload's template."""
+    secret = "pl4nted-s3cr3t"
+    container = {
+        "name": "main",
+        "command": ["sh", "-c", secret],
+        "args": [f"--password={secret}"],
+        "env": [{"name": "PASSWORD", "value": secret}],
+        "livenessProbe": {"exec": {"command": [secret]}},
+        "lifecycle": {"preStop": {"exec": {"command": [secret]}}},
+    }
+    images = (f"user:{secret}@r.example/x", f"https://user:{secret}@r.example/x", f"u:a/{secret}@x", f"x?t={secret}")
+    spec = {
+        "containers": [{**container, "name": f"c{number}", "image": image} for number, image in enumerate(images)],
+        "imagePullSecrets": [{"name": secret}],
+        "volumes": [{"name": "v", "secret": {"secretName": secret}}],
+        "hostAliases": [{"ip": "127.0.0.1", "hostnames": [secret]}],
+        "nodeSelector": {"no": "node"},
+    }
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": secret, "example.com/token": secret}
+    pod = {"metadata": {"name": "planted", "annotations": annotations}, "spec": spec}
+    template = {"metadata": {"labels": {"app": "planted"}, "annotations": annotations}, "spec": spec}
+    workload = {"selector": {"matchLabels": {"app": "planted"}}, "template": template}
+    cluster.client.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    for plural in ("replicasets", "daemonsets", "deployments"):
+        manifest = {"metadata": {"name": "planted", "annotations": annotations}, "spec": workload}
+        cluster.client.request("POST", f"/apis/apps/v1/namespaces/{namespace}/{plural}", manifest)
+    secrets = {"metadata": {"name": "planted"}, "stringData": {"token": secret}}
+    cluster.client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", secrets)
+
+    file = tmp_path / "cluster.json"
+    assert run("snapshot", "-o", file, "--kubeconfig", admin).exit_code == 0
+
+    text = file.read_text()
+    assert text.count("planted") >= 3
+    assert secret not in text

@@ -653,7 +653,7 @@ def test_admission_rbac_is_limited_to_its_own_objects() -> None:
     assert granted(made["ClusterRole", "trimtab-admission"]) == {
         *(f"namespaces {verb}" for verb in ("get", "list", "watch")),
         *(f"{kind} {verb}" for kind in configurations for verb in ("list", "watch", "patch")),
-        *(f"{kind} list" for kind in (*compared, "machineautoscalers")),
+        *(f"{kind} list" for kind in (*compared, "machineautoscalers", "nodepressurepolicies", "daemonsets")),
         "subjectaccessreviews create",
     }
     reading = {f"placementadmissions {verb}" for verb in ("get", "list", "watch")}

@@ -24,6 +24,7 @@ from trimtab.kube.api import Forbidden, NotFound
 from trimtab.kube.resources import (
     BUDGETS,
     CLUSTER_AUTOSCALERS,
+    DESCHEDULER_POLICIES,
     EVICTION_REQUESTS,
     MACHINE_AUTOSCALERS,
     NODE_PRESSURE_POLICIES,
@@ -520,7 +521,9 @@ def audited_admission(
 ) -> Iterator[tuple[AdmissionCluster, Audit]]:
     cluster = make_cluster(Settings(apiserver_args=audit_arguments), nodes=0)
     with ExitStack() as stack:
-        yield AdmissionCluster(cluster, tmp_path, stack), Audit(tmp_path / "audit.log", ADMISSION_USER)
+        kinds = [f"controllers.{each}.enabled=true" for each in ("clusterAutoscaler", "scheduler", "pressure")]
+        admission = AdmissionCluster(cluster, tmp_path, stack, values=kinds)
+        yield admission, Audit(tmp_path / "audit.log", ADMISSION_USER)
 
 
 def test_admission_role_uses_all_of_its_rbac_and_needs_no_more(
@@ -534,8 +537,17 @@ def test_admission_role_uses_all_of_its_rbac_and_needs_no_more(
     wait_for(lambda: reason(admission, "Ready") == ("True", "Enforcing"), "the rules to be in force", timeout=30)
     with pytest.raises(Forbidden, match="node selection by nodeName is prohibited by policy for your role"):
         admission.dev.create(PODS, admission_pod(nodeName="n0"), namespace=namespace)
-    own = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "DeschedulerPolicy", "metadata": {"name": "own"}}
-    client.request("POST", POLICIES, {**own, "spec": {"strategies": {"RemoveDuplicates": {}}}})
+    target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "own"}
+    own: dict[Resource, dict[str, Any]] = {
+        DESCHEDULER_POLICIES: {"strategies": {"RemoveDuplicates": {}}},
+        SCHEDULER_POLICIES: {"schedulerName": "own"},
+        NODE_PRESSURE_POLICIES: {"evictionHard": {"memory.available": "1Gi"}},
+        MACHINE_AUTOSCALERS: {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": target},
+    }
+    for kind, spec in own.items():
+        client.request(
+            "POST", kind.path(namespace=namespace if kind.namespaced else ""), {**head(kind, "own"), "spec": spec}
+        )
     wait_for(lambda: admission.policy()["status"].get("refused"), "the refusal to be counted", timeout=30)
 
     assert audit.refused() == []

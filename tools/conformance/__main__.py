@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from tools.generate import ROOT, between
 from trimtab.cli.errors import CommandError, report_errors
 from trimtab_local import LocalError
 from trimtab_local.progress import PlainProgress, for_terminal
+from trimtab_local.versions import DEFAULT_VERSION
 
 PAGE: Final = ROOT / "docs" / "kubernetes-conformance.md"
 RESULTS: Final = "results.json"
@@ -79,7 +81,9 @@ def main(
     click.echo(tables(results))
     click.echo(summary(results))
     if write_page:
-        PAGE.write_text(between(PAGE.read_text("utf-8"), "results", tables(results), by="make conformance"), "utf-8")
+        ran = datetime.fromtimestamp((directory / RESULTS).stat().st_mtime, UTC)
+        found = f"The last run was on {ran:%Y-%m-%d} with Kubernetes {DEFAULT_VERSION}.\n\n{tables(results)}"
+        PAGE.write_text(between(PAGE.read_text("utf-8"), "results", found, by="make conformance"), "utf-8")
     failed = regressions(results, chosen) if no_run or not sides or TRIMTAB in sides else []
     for group, name in failed:
         click.echo(f"{group}: {name}: passes with {GROUPS[group]} and not with trimtab", err=True)

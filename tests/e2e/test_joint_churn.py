@@ -39,7 +39,7 @@ URGENT_APPS = APPS[3::4]
 @pytest.fixture(params=[False, True], ids=["kube-scheduler", "own-scheduler"])
 def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointCluster]:
     """A cluster of the test whose pods kube-scheduler or the operator itself schedules."""
-    with own_joint_cluster(request, tmp_path, schedules=request.param, pressure=True) as joint:
+    with own_joint_cluster(request, tmp_path, schedules=request.param, pressure=True, history=True) as joint:
         yield joint
 
 
@@ -103,7 +103,8 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
     protected_pods(joint, stable, priority_class=URGENT)
     until_all_run(joint, joint.pods_namespace, "guarded")
     joint.relieve_pressure()
-    joint.write_policy(namespaces={"include": [joint.pods_namespace, "guarded"]}, strategies=STRATEGIES)
+    joint.policy_namespaces = [joint.pods_namespace, "guarded"]
+    joint.write_policy(strategies=STRATEGIES)
 
     churn = Churn(joint, seed, APPS, URGENT_APPS)
     if proxy is not None:
@@ -114,6 +115,7 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
 
     until_all_run(joint, joint.pods_namespace, "guarded", seconds=180 if proxy is None else 420)
     joint.until_at_rest(seconds=180 if proxy is None else 420)
+    unrest = joint.unrest()
     print(
         f"seed {seed}: {sum(churn.steps.values())} changes {churn.steps}, {len(joint.evictions())} evictions, "
         f"{len(joint.lives())} pods, {len(joint.audit.scales())} size changes, "
@@ -128,7 +130,8 @@ def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: Faul
         print(f"faults: {proxy.injected.total()} {dict(proxy.injected)}, requests: {dict(proxy.forwarded)}")
     namespace = joint.pods_namespace
     highest = [f"{namespace}/{each}-" for each in URGENT_APPS] + ["guarded/", f"{namespace}/protected"]
-    require_none(joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds))
+    found = joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds)
+    require_none(unrest + found)
     assert operator.running()
     assert "RuntimeError" not in operator.log.read_text()
 

@@ -34,7 +34,7 @@ IN_FLIGHT = 1.0
 @pytest.fixture
 def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointCluster]:
     """A cluster of the test with two groups: ``flaky``, whose nodes fail, and ``stable``."""
-    with own_joint_cluster(request, tmp_path) as joint:
+    with own_joint_cluster(request, tmp_path, history=True) as joint:
         joint.manage_taints()
         joint.autoscale()
         joint.operate()

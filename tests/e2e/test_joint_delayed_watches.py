@@ -15,12 +15,12 @@ import pytest
 
 from tests.fixtures.audit import OPERATOR, Audit, require_none, scaled_to
 from tests.fixtures.fault_proxy import SLOW_STREAM, WATCHES, Fault, fault_proxy
+from tests.fixtures.invariants import is_end
 from tests.fixtures.joint import (
     LATE,
     STALE,
     JointCluster,
     deploy_on,
-    is_end,
     own_joint_cluster,
     until_all_run,
 )
@@ -39,7 +39,7 @@ WHOLE = "3"
 
 @pytest.fixture
 def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointCluster]:
-    with own_joint_cluster(request, tmp_path) as joint:
+    with own_joint_cluster(request, tmp_path, history=True) as joint:
         yield joint
 
 

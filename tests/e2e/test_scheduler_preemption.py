@@ -17,7 +17,7 @@ from examples.demo.workloads import pod_spec
 from tests.fixtures.audit import Audit, AuditEvent
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.custom_resources import served
-from tests.fixtures.joint import is_end
+from tests.fixtures.invariants import is_end
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import patiently, wait_for

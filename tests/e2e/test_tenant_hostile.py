@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.hostile import QUOTA, HostileTenant
-from tests.fixtures.joint import JointCluster, is_end, leading_operator, own_joint_cluster, until_all_run
+from tests.fixtures.invariants import is_end
+from tests.fixtures.joint import JointCluster, leading_operator, own_joint_cluster, until_all_run
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
 from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.api import ApiError, NotFound, Unreachable

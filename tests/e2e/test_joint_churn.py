@@ -3,37 +3,60 @@
 TRIMTAB_E2E_CHURN gives the seconds (60 unless given; the weekly run in CI takes 600) and TRIMTAB_E2E_SEEDS the seeds,
 separated by commas. Another test injects faults between the operator and the API server, for the seconds in
 TRIMTAB_E2E_FAULTS (300 unless given).
+
+The last test does everything at once, with kills and faults as steps, for the seconds in TRIMTAB_E2E_EVERYTHING (120
+unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods. If it fails, it prints its steps as a regression
+test.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures import fault_proxy as faults
 from tests.fixtures.audit import require_none
-from tests.fixtures.fault_proxy import ALL, ANSWERED, READS, WATCHES, WRITES, Fault, FaultProxy, fault_proxy
-from tests.fixtures.joint import (
-    STRATEGIES,
+from tests.fixtures.churn import (
+    LARGE,
+    LOW,
+    SMALL,
+    STATEFUL_NAMES,
     Churn,
+    ChurnSize,
+    Step,
+    regression_test,
+    stateful_set,
+    steps,
+)
+from tests.fixtures.churn_report import churn_table, takeovers
+from tests.fixtures.cluster_history import History
+from tests.fixtures.fault_proxy import ALL, ANSWERED, READS, WATCHES, WRITES, Fault, FaultProxy, fault_proxy
+from tests.fixtures.invariants import writes_after_lease
+from tests.fixtures.joint import (
+    STALE,
+    STRATEGIES,
     JointCluster,
+    all_run,
     guarded_namespace,
     own_joint_cluster,
     protected_pods,
     until_all_run,
 )
+from tests.fixtures.tainting import SHORT as LIFECYCLE
 from trimtab.kube.watching.prober import HUNG_AFTER
 
 SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "60"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
-APPS = [f"app-{number}" for number in range(8)]
+EVERYTHING_SECONDS = float(os.environ.get("TRIMTAB_E2E_EVERYTHING", "120"))
+SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "small")
+SIZES = {"small": SMALL, "large": LARGE}
 URGENT = "urgent"
-"""The PriorityClass of two apps, which may preempt the others, and of the pods that must not be preempted."""
-URGENT_APPS = APPS[3::4]
+"""The PriorityClass of some Deployments, which may preempt the others, and of the pods that must not be preempted."""
 
 
 @pytest.fixture(params=[False, True], ids=["kube-scheduler", "own-scheduler"])
@@ -78,67 +101,98 @@ STALE_WITH_FAULTS = HUNG_AFTER + 10.0
 """
 
 
-def settled_churn(joint: JointCluster, seed: int, seconds: float, *, proxy: FaultProxy | None = None) -> None:
-    """Change the cluster at random, wait until it rests, and require that no invariant was violated.
-
-    Args:
-        joint: an empty cluster.
-        seed: of the changes.
-        seconds: the duration of the changes.
-        proxy: injects faults while the cluster changes; ``None`` for no faults.
-    """
-    joint.manage_taints()
+def furnish(joint: JointCluster, size: ChurnSize, *, everything: bool = False) -> None:
+    """Start the operators, and create node groups, workloads and policies."""
+    joint.manage_taints(nodeLifecycle={**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"})
     joint.autoscale()
-    operator = joint.operate()
-    joint.group("stable", replicas=3, minimum=3, maximum=5)
-    joint.group("flaky", replicas=8, minimum=3, maximum=12)
+    joint.operate()
+    joint.group("stable", replicas=size.stable, minimum=size.stable, maximum=size.stable + 2)
+    joint.group("flaky", replicas=size.flaky, minimum=size.minimum[0], maximum=size.maximum[1] - 1)
     joint.priority_class(URGENT, 1000)
+    joint.priority_class(LOW, -10)
     guarded_namespace(joint, "guarded", priority_class=URGENT)
     stable = sorted(joint.nodes("stable"))
-    for number, app in enumerate(APPS):
-        priority = {"priorityClassName": URGENT} if app in URGENT_APPS else {}
-        joint.deploy(app, 3, cpu=f"{300 + 250 * (number % 4)}m", memory="128Mi", **priority)
+    for number, app in enumerate(size.names):
+        priority = {"priorityClassName": URGENT} if app in size.urgent_names else {}
+        cpu = size.cpu[0] + size.cpu[1] * (number % 4)
+        joint.deploy(app, size.replicas, cpu=f"{cpu}m", memory="128Mi", **priority)
         if number % 2:
             joint.budget(app, maxUnavailable=1)
+    if everything:
+        for name in STATEFUL_NAMES:
+            stateful_set(joint, name, 3)
     protected_pods(joint, stable, priority_class=URGENT)
-    until_all_run(joint, joint.pods_namespace, "guarded")
+    until_all_run(joint, joint.pods_namespace, "guarded", seconds=180)
     joint.relieve_pressure()
     joint.policy_namespaces = [joint.pods_namespace, "guarded"]
     joint.write_policy(strategies=STRATEGIES)
 
-    churn = Churn(joint, seed, APPS, URGENT_APPS)
+
+def settled_churn(
+    joint: JointCluster,
+    churn: Churn,
+    planned: Iterable[Step],
+    *,
+    seconds: float,
+    size: ChurnSize = SMALL,
+    proxy: FaultProxy | None = None,
+    title: str,
+) -> None:
+    """Change the cluster, wait until it rests, print what happened, and require that no invariant was violated.
+
+    Args:
+        joint: a furnished cluster.
+        churn: executes the steps.
+        planned: the steps.
+        seconds: the duration of the changes.
+        size: the size of the cluster.
+        proxy: injects faults while the cluster changes; ``None`` for no faults.
+        title: of the table.
+    """
     if proxy is not None:
         proxy.enabled = True
-    churn.run(seconds)
-    if proxy is not None:
-        proxy.enabled = False
+    churn.execute(planned, seconds=seconds)
+    churn.settle()
 
-    until_all_run(joint, joint.pods_namespace, "guarded", seconds=180 if proxy is None else 420)
-    joint.until_at_rest(seconds=180 if proxy is None else 420)
-    unrest = joint.unrest()
-    print(
-        f"seed {seed}: {sum(churn.steps.values())} changes {churn.steps}, {len(joint.evictions())} evictions, "
-        f"{len(joint.lives())} pods, {len(joint.audit.scales())} size changes, "
-        f"{len(joint.no_execute_taints())} NoExecute taints, {len(joint.pressure_evictions())} pods evicted because of "
-        f"node pressure, {len(joint.preempted())} pods preempted"
-    )
-    if proxy is None:  # otherwise their events may be lost
-        assert joint.pressure_evictions()
-        assert joint.preempted() or not joint.schedules
+    patience = 180 if proxy is None else 420
+
+    def settled() -> bool:
+        churn.replace_mistaken()
+        return all_run(joint) and all_run(joint, "guarded")
+
+    joint.until(settled, "all pods run", seconds=patience)
+    joint.until_at_rest(seconds=patience)
+    found = joint.unrest()
+    churn.measure()
     bounds = {} if proxy is None else {"late": LATE_WITH_FAULTS, "stale": STALE_WITH_FAULTS}
-    if proxy is not None:
-        print(f"faults: {proxy.injected.total()} {dict(proxy.injected)}, requests: {dict(proxy.forwarded)}")
+    history = History(joint.audit.all())
+    if churn.takeovers:
+        joint.downtimes += takeovers(history, churn.takeovers)
+    if joint.elects:
+        found += writes_after_lease(history)
     namespace = joint.pods_namespace
-    highest = [f"{namespace}/{each}-" for each in URGENT_APPS] + ["guarded/", f"{namespace}/protected"]
-    found = joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds)
-    require_none(unrest + found)
-    assert operator.running()
-    assert "RuntimeError" not in operator.log.read_text()
+    highest = [f"{namespace}/{each}-" for each in size.urgent_names] + ["guarded/", f"{namespace}/protected"]
+    found += joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds)
+    print(
+        churn_table(
+            joint, churn, title=f"{title}: {len(found)} violations", lag=bounds.get("stale", STALE), proxy=proxy
+        )
+    )
+    require_none(found)
+    for each in joint.processes:
+        assert "RuntimeError" not in each.log.read_text()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_churn_violates_no_invariant_and_settles(joint: JointCluster, seed: int) -> None:
-    settled_churn(joint, seed, SECONDS)
+    furnish(joint, SMALL)
+    churn = Churn(joint, SMALL)
+
+    settled_churn(joint, churn, steps(seed, churn.kinds), seconds=SECONDS, title=f"seed {seed}")
+
+    assert joint.pressure_evictions()
+    assert joint.preempted() or not joint.schedules
+    assert joint.processes[0].running()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -146,7 +200,53 @@ def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: 
     with fault_proxy(joint.cluster, TABLE, seed=seed) as proxy:
         proxy.enabled = False
         joint.target = proxy
-        settled_churn(joint, seed, FAULT_SECONDS, proxy=proxy)
+        furnish(joint, SMALL)
+        churn = Churn(joint, SMALL, proxy=proxy)
+        settled_churn(joint, churn, steps(seed, churn.kinds), seconds=FAULT_SECONDS, proxy=proxy, title=f"seed {seed}")
         assert joint.operator is not None
+        assert joint.operator.running()
         joint.operator.stop()
         assert len(proxy.injected) >= len({each.kind for each in TABLE}) * 3 // 4
+
+
+@contextmanager
+def everything(
+    request: pytest.FixtureRequest, directory: Path, size: ChurnSize
+) -> Iterator[tuple[JointCluster, Churn, FaultProxy]]:
+    """A furnished cluster with two replicas of the operator behind a proxy that injects faults when steps say so."""
+    directory.mkdir(exist_ok=True)
+    with (
+        own_joint_cluster(
+            request, directory, schedules=True, pressure=True, history=True, elect=True, renewal=size.renewal
+        ) as joint,
+        fault_proxy(joint.cluster, (), seed=1) as proxy,
+    ):
+        joint.target = proxy
+        furnish(joint, size, everything=True)
+        churn = Churn(joint, size, everything=True, proxy=proxy, faults=TABLE)
+        churn.operators = [joint.processes[0], joint.operate()]
+        try:
+            yield joint, churn, proxy
+        finally:
+            churn.thaw()
+
+
+@pytest.mark.timeout(EVERYTHING_SECONDS + 1800)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> None:
+    size = SIZES[SIZE]
+    executed: list[Step] = []
+    try:
+        with everything(request, tmp_path / "first", size) as (joint, churn, proxy):
+            executed, planned, title = churn.executed, steps(seed, churn.kinds), f"seed {seed}, everything, {SIZE}"
+            settled_churn(joint, churn, planned, seconds=EVERYTHING_SECONDS, size=size, proxy=proxy, title=title)
+    except AssertionError:
+        print(regression_test(executed, f"churn_of_seed_{seed}", SIZE.upper()))
+        raise
+
+
+def repeat(request: pytest.FixtureRequest, directory: Path, part: Sequence[Step], size: ChurnSize) -> None:
+    """Execute steps on a new cluster, as a printed regression test does."""
+    with everything(request, directory, size) as (joint, churn, proxy):
+        title = f"{len(part)} steps"
+        settled_churn(joint, churn, part, seconds=float("inf"), size=size, proxy=proxy, title=title)

@@ -20,6 +20,7 @@ from tests.fixtures.invariants import (
     POLICY_MOVE,
     PREEMPTION,
     amount,
+    budgets_broken,
     busy_machines_removed,
     disruptions,
     orphans,
@@ -259,6 +260,30 @@ def test_cause_of_a_preemption_is_the_condition_of_the_pod(log: Log, marked: flo
     log.events.sort(key=lambda each: each.stage_timestamp)
 
     assert [each.cause for each in disruptions(log.history, lag=LAG)] == [PREEMPTION]
+
+
+# Budgets
+
+
+def broken(log: Log, at: float = 50.0) -> list[str]:
+    for moment, healthy in ((1.0, 2), (at, 1)):
+        status = {"expectedPods": 2, "currentHealthy": healthy, "desiredHealthy": 2}
+        body = {"kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "status": status}
+        log.write(moment, "poddisruptionbudgets/status", "update", "shop/web", response=body)
+    return budgets_broken(log.history, "shop", lag=LAG)
+
+
+def test_budget_that_was_met_must_not_be_broken(log: Log) -> None:
+    assert len(broken(log)) == 1
+
+
+@pytest.mark.parametrize(("node", "failed", "violations"), [("n1", 40.0, 0), ("n1", 200.0, 1), ("n3", 40.0, 1)])
+def test_failure_of_a_node_of_its_pods_may_break_a_budget(log: Log, node: str, failed: float, violations: int) -> None:
+    log.node("n3")
+    log.node(node, failed, verb="update", status={"conditions": []})
+    log.node(node, failed + 2, verb="update")
+
+    assert len(broken(log)) == violations
 
 
 # Pace

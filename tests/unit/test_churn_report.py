@@ -1,0 +1,45 @@
+"""The table of a churn: what it counts and measures in the audit log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
+from tests.fixtures.churn_report import actions, takeovers
+from tests.fixtures.cluster_history import History
+
+
+def event(at: float, what: str, request: Any, *, token: str = "first", user: str = OPERATOR) -> AuditEvent:
+    resource, _, subresource = what.partition("/")
+    moment = datetime.fromtimestamp(at, UTC)
+    return AuditEvent(
+        verb="patch",
+        user=User(user, {"authentication.kubernetes.io/credential-id": [token]}),
+        request_received_timestamp=moment,
+        stage_timestamp=moment,
+        object_ref=ObjectRef(resource=resource, subresource=subresource, name="trimtab"),
+        response_status=ResponseStatus(200),
+        request_object=request,
+    )
+
+
+def lease(at: float, token: str) -> AuditEvent:
+    return event(at, "leases", {"spec": {"holderIdentity": token, "leaseDurationSeconds": 15}}, token=token)
+
+
+def test_takeover_ends_with_the_first_lease_of_another_process() -> None:
+    history = History([lease(0, "a"), lease(10, "a"), lease(29, "b"), lease(31, "b"), lease(60, "c")])
+
+    assert takeovers(history, [12.0, 40.0]) == [(12.0, 29.0), (40.0, 60.0)]
+
+
+def test_takeover_that_never_comes_is_left_out() -> None:
+    assert takeovers(History([lease(0, "a"), lease(10, "a")]), [5.0]) == []
+
+
+def test_size_changes_of_the_operator_are_counted_by_direction() -> None:
+    sizes = [event(at, "machinesets/scale", {"spec": {"replicas": size}}) for at, size in enumerate((3, 5, 4, 4, 2))]
+    by_hand = event(9, "machinesets/scale", {"spec": {"replicas": 9}}, user="admin")
+
+    assert actions(History([*sizes, by_hand]), lag=1.0) == {"node groups scaled up": 1, "node groups scaled down": 2}

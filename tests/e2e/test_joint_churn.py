@@ -6,7 +6,7 @@ TRIMTAB_E2E_FAULTS (300 unless given).
 
 The last test does everything at once, with kills and faults as steps, for the seconds in TRIMTAB_E2E_EVERYTHING (120
 unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods. If it fails, it prints its steps as a regression
-test.
+test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs on new clusters.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from tests.fixtures.joint import (
     protected_pods,
     until_all_run,
 )
+from tests.fixtures.shrinking import shrink
 from tests.fixtures.tainting import SHORT as LIFECYCLE
 from trimtab.kube.watching.prober import HUNG_AFTER
 
@@ -55,6 +56,7 @@ SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",
 EVERYTHING_SECONDS = float(os.environ.get("TRIMTAB_E2E_EVERYTHING", "120"))
 SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "small")
 SIZES = {"small": SMALL, "large": LARGE}
+SHRINK_RUNS = int(os.environ.get("TRIMTAB_E2E_SHRINK", "0"))
 URGENT = "urgent"
 """The PriorityClass of some Deployments, which may preempt the others, and of the pods that must not be preempted."""
 
@@ -231,7 +233,7 @@ def everything(
             churn.thaw()
 
 
-@pytest.mark.timeout(EVERYTHING_SECONDS + 1800)
+@pytest.mark.timeout(EVERYTHING_SECONDS + 1800 * (1 + SHRINK_RUNS))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> None:
     size = SIZES[SIZE]
@@ -241,8 +243,19 @@ def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest
             executed, planned, title = churn.executed, steps(seed, churn.kinds), f"seed {seed}, everything, {SIZE}"
             settled_churn(joint, churn, planned, seconds=EVERYTHING_SECONDS, size=size, proxy=proxy, title=title)
     except AssertionError:
+        if executed and SHRINK_RUNS:
+            executed = shrink(executed, lambda part: fails(request, tmp_path, part, size), runs=SHRINK_RUNS)
         print(regression_test(executed, f"churn_of_seed_{seed}", SIZE.upper()))
         raise
+
+
+def fails(request: pytest.FixtureRequest, directory: Path, part: Sequence[Step], size: ChurnSize) -> bool:
+    """Whether these steps on a new cluster violate an invariant, or the cluster does not come to rest."""
+    try:
+        repeat(request, directory / f"run-{len(list(directory.iterdir()))}", part, size)
+    except AssertionError:
+        return True
+    return False
 
 
 def repeat(request: pytest.FixtureRequest, directory: Path, part: Sequence[Step], size: ChurnSize) -> None:

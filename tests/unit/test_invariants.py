@@ -262,6 +262,22 @@ def test_cause_of_a_preemption_is_the_condition_of_the_pod(log: Log, marked: flo
     assert [each.cause for each in disruptions(log.history, lag=LAG)] == [PREEMPTION]
 
 
+@pytest.mark.parametrize(
+    ("priority", "node", "cause"),
+    [(1000, "n1", PREEMPTION), (1000, "n2", POLICY_MOVE), (0, "n1", POLICY_MOVE)],
+    ids=["higher", "other node", "same priority"],
+)
+def test_eviction_for_a_nominated_pod_of_higher_priority_is_a_preemption(
+    log: Log, priority: int, node: str, cause: str
+) -> None:
+    urgent = {"kind": "Pod", "metadata": {"name": "u", "namespace": "shop", "uid": "u"}, "spec": {"priority": priority}}
+    log.write(10, "pods", "create", "shop/u", response={**urgent, "status": {}})
+    log.write(11, "pods/status", "patch", "shop/u", user=OPERATOR, request={"status": {"nominatedNodeName": node}})
+    log.evict("web-1", 12)
+
+    assert [each.cause for each in disruptions(log.history, lag=LAG)] == [cause]
+
+
 # Budgets
 
 

@@ -196,6 +196,14 @@ def test_history_applies_writes_whose_response_has_no_object(log: Log) -> None:
     ]
 
 
+def test_history_merges_the_fields_of_a_condition(log: Log) -> None:
+    beat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}
+    log.write(10, "nodes/status", "patch", "n1", user=KUBELET, request=beat)
+
+    found = log.history.at("nodes", "n1", 11) or {}
+    assert found["status"]["conditions"] == [{"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}]
+
+
 def test_deleted_object_exists_until_its_grace_period_and_finalizers_end(log: Log) -> None:
     log.evict("web-1", 10)
     log.write(12, "pods", "delete", "shop/web-1", user=KUBELET, response={"kind": "Status"})

@@ -57,7 +57,7 @@ from trimtab.pressure.report import (
     policy_reference,
     status_writer,
 )
-from trimtab.pressure.state import NodeState, stored_time
+from trimtab.pressure.state import NodeState
 from trimtab.pressure.summary import no_pods
 from trimtab.pressure.thresholds import MEMORY_STALL
 
@@ -385,7 +385,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
                     node=node.name,
                     candidates=candidates,
                     record_eviction=lambda uid: self._record_eviction(node, uid),
-                    record_refusal=lambda uid: self._record_refusal(node, uid),
+                    record_refusal=lambda uid: self._record_refusal(node, uid, plan),
                     still_needed=lambda planned: self._still_needed(policy, node, planned),
                 )
             )
@@ -412,10 +412,10 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             self._set_state(node, replace(state, evicting=uid))
         return await self._shared.writer.written(node.name, seconds=STORE_TIMEOUT)
 
-    def _record_refusal(self, node: Node, uid: str) -> None:
+    def _record_refusal(self, node: Node, uid: str, plan: NodePlan) -> None:
         """Store since when the API server refuses to evict a pod."""
-        state = self._shared.state_of(node).refused(uid, stored_time(self._dependencies.clock.now()))
-        self._set_state(node, state)
+        ranked = [each.pod.uid for each in candidates_of(plan.evict, plan.alternatives)]
+        self._set_state(node, self._shared.state_of(node).refused(uid, self._dependencies.clock.now(), ranked=ranked))
 
     def _set_state(self, node: Node, state: NodeState) -> None:
         current = self._dependencies.lister.node(node.name)

@@ -221,9 +221,10 @@ class NodeEvictions:
     def ready(self, candidates: Iterable[PlannedEviction]) -> list[PlannedEviction]:
         """Return the candidates to try now, in their order: those that were not refused, or whose backoff has passed.
 
-        Of the refused pods, those whose backoff passed first are tried, so that each of them is tried again. They do
-        not count toward the number of the others. Otherwise, refused pods would keep pods without a budget from being
-        tried.
+        Of the refused pods whose backoff has passed, the one that is ranked first is tried, so that any number of
+        others does not delay it. Of the others, those whose backoff passed first are tried, so that each of them is
+        tried again. Refused pods do not count toward the number of the other candidates. Otherwise, they would keep
+        pods without a budget from being tried.
 
         As long as the API server may still evict one of them, no other one is tried.
         """
@@ -235,8 +236,9 @@ class NodeEvictions:
             if each.how != "Delete" and (refused := self._refused.get(each.pod.uid)) is not None
         }
         first = [each.pod.uid for each in candidates if each.pod.uid not in retries]
-        again = sorted((uid for uid, retry_at in retries.items() if retry_at <= now), key=retries.__getitem__)
-        tried = {*first[:MAX_TRIES], *again[:MAX_TRIES]}
+        due = [uid for uid, retry_at in retries.items() if retry_at <= now]
+        again = dict.fromkeys([*due[:1], *sorted(due, key=retries.__getitem__)])
+        tried = {*first[:MAX_TRIES], *list(again)[:MAX_TRIES]}
         return [each for each in candidates if each.pod.uid in tried]
 
     def _may_be_evicted(self, pod: Pod, now: float) -> bool:

@@ -7,7 +7,7 @@ condition was last observed.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -64,11 +64,27 @@ class NodeState(Struct, frozen=True, rename="camel", omit_defaults=True):
     def __bool__(self) -> bool:
         return bool(self.first_met or self.last_met or self.refused_since or self.evicting or self.measured_at)
 
-    def refused(self, uid: str, now: float) -> NodeState:
-        """Return the state after the API server has refused to evict a pod. The number of pods is limited."""
-        if uid in self.refused_since or len(self.refused_since) >= _MAX_REFUSED:
+    def refused(self, uid: str, now: float, *, ranked: Sequence[str] = ()) -> NodeState:
+        """Return the state after the API server has refused to evict a pod.
+
+        The number of pods is limited. If it is exceeded, the pod that would be evicted last is dropped: one that is not
+        in ``ranked`` and was refused last, or else the last one in it.
+
+        Args:
+            uid: UID of the pod.
+            now: the time in seconds since the epoch.
+            ranked: UIDs of the pods on the node that may be evicted, in eviction order.
+        """
+        if uid in self.refused_since:
             return self
-        return replace(self, refused_since={**self.refused_since, uid: stored_time(now)})
+        refused = {**self.refused_since, uid: stored_time(now)}
+        if len(refused) > _MAX_REFUSED:
+            places = {each: place for place, each in enumerate(ranked)}
+            last = max(refused, key=lambda each: (places.get(each, len(places)), refused[each]))
+            if last == uid:
+                return self
+            del refused[last]
+        return replace(self, refused_since=refused)
 
 
 NO_STATE: Final = NodeState()

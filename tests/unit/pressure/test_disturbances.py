@@ -303,6 +303,31 @@ async def test_each_refused_pod_is_tried_again() -> None:
         assert len(tries(cluster)) - before <= 2 * MAX_TRIES * 9
 
 
+async def test_refused_pod_that_is_ranked_first_is_tried_again_after_its_own_backoff() -> None:
+    """100 refused pods of another tenant do not delay the eviction of the pod that uses the most memory."""
+    cluster = cluster_with_a_guarded_app(100)
+    cluster.pod("hog", 0.2)
+    cluster.budgets |= {"hog": 0, "other": 0}
+    async with operating(cluster) as process:
+        await process.put(**HARD, wait=290)
+        assert sorted(set(tries(cluster))) == sorted(cluster.budgets)
+        cluster.budgets["hog"] = 1
+        await asyncio.sleep(35)
+        assert [name for _, name, _ in cluster.evictions] == ["hog"]
+
+
+async def test_refusal_of_the_pod_that_is_ranked_first_is_recorded_after_many_others() -> None:
+    """Without it, the pod is not deleted after deleteAfter."""
+    cluster = cluster_with_a_guarded_app(140)
+    cluster.pod("hog", 0)
+    cluster.budgets |= {"hog": 0, "other": 0}
+    async with operating(cluster) as process:
+        await process.put(**HARD, deleteAfter="5m", wait=270)
+        cluster.usage["shop/hog"] = int(0.3 * GI)
+        await asyncio.sleep(15)
+        assert cluster.uid("hog") in cluster.state().refused_since
+
+
 async def test_refused_pod_is_tried_before_pods_that_are_ranked_after_it() -> None:
     """Its budget may allow its eviction by now, and it uses more than the others."""
     cluster = cluster_with_two_pods()

@@ -125,6 +125,24 @@ def test_refusal_keeps_the_first_time() -> None:
     assert state.refused("uid-web", START + 60) is state
 
 
+def test_refusal_of_a_pod_that_is_ranked_higher_replaces_that_of_the_lowest() -> None:
+    """Otherwise, the pods of one tenant keep another one's pod from being deleted after deleteAfter."""
+    pods = [f"uid-{number:03}" for number in range(128)]
+    state = NO_STATE
+    for number, uid in enumerate(pods):
+        state = state.refused(uid, START + number, ranked=pods)
+
+    assert state.refused("uid-last", START + 200, ranked=[*pods, "uid-last"]) is state
+    assert state.refused("uid-hog", START + 200, ranked=["uid-hog", *pods]).refused_since == {
+        "uid-hog": START + 200,
+        **{uid: START + number for number, uid in enumerate(pods[:-1])},
+    }
+    assert state.refused("uid-hog", START + 200, ranked=["uid-hog", *pods[1:]]).refused_since.keys() == {
+        "uid-hog",
+        *pods[1:],
+    }
+
+
 def test_state_of_any_number_of_refused_pods_can_be_decoded() -> None:
     state = NO_STATE
     for number in range(300):

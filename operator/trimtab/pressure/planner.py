@@ -486,8 +486,11 @@ def protection_of(pod: Pod) -> Refusal | None:
     """Return why a pod is never evicted because of node pressure; ``None`` if it may be.
 
     The rules for voluntary evictions (:mod:`trimtab.disruption.protections.rules`) also believe annotations and owners
-    that tenants may set. Here, only the API server and controllers can set what protects a pod: its priority, and the
-    controller that manages it. The kubelet does not run pods of the API server that have the mirror annotation.
+    that tenants may set. Here, a pod is protected only by what a tenant cannot forge for long. The API server sets the
+    priority, and the kubelet does not run pods of the API server that have the mirror annotation. Tenants may write an
+    owner reference to a DaemonSet. However, the garbage collector deletes a pod whose owner does not exist, and the
+    DaemonSet controller releases or deletes a pod that it does not want. Both apply only to references of ``apps/v1``:
+    the garbage collector ignores references whose group, version and kind are not served (``isDangling``).
     """
     if pod.deleted is not None:
         return Refusal(reasons.TERMINATING, "the pod is already terminating")
@@ -496,7 +499,7 @@ def protection_of(pod: Pod) -> Refusal | None:
     if pod.priority >= SYSTEM_CRITICAL_PRIORITY or pod.spec.priority_class_name in SYSTEM_CLASSES:
         return Refusal(reasons.CRITICAL_POD, f"priority {pod.priority} is system-critical")
     controller = pod.controller
-    if controller is not None and controller.kind == "DaemonSet":
+    if controller is not None and (controller.api_version, controller.kind) == ("apps/v1", "DaemonSet"):
         return Refusal(reasons.DAEMON_SET_POD, f"DaemonSet {controller.name} would recreate the pod on this node")
     return None
 

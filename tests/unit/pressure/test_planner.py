@@ -52,8 +52,8 @@ def run(spec: NodePressurePolicySpec, *pods: Pod, **amounts: str) -> NodeRun:
 # What protects a pod, and what does not.
 
 
-def controlled_by(kind: str) -> tuple[OwnerReference, ...]:
-    return (OwnerReference(api_version="apps/v1", kind=kind, name="owner", uid="owner", controller=True),)
+def controlled_by(kind: str, api_version: str = "apps/v1") -> tuple[OwnerReference, ...]:
+    return (OwnerReference(api_version=api_version, kind=kind, name="owner", uid="owner", controller=True),)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,10 @@ def controlled_by(kind: str) -> tuple[OwnerReference, ...]:
             {"spec": {"priority_class_name": "system-node-critical"}}, reasons.CRITICAL_POD, id="priority class"
         ),
         pytest.param({"owners": controlled_by("DaemonSet")}, reasons.DAEMON_SET_POD, id="DaemonSet"),
+        *(
+            pytest.param({"owners": controlled_by("DaemonSet", version)}, None, id=f"DaemonSet of {version or '-'}")
+            for version in ("", "v1", "apps/v1beta2", "extensions/v1beta1", "example.com/v1", "apps.kruise.io/v1alpha1")
+        ),
         pytest.param({"priority": 1_999_999_999}, None, id="the highest priority of users"),
         pytest.param({"owners": ()}, None, id="bare pod"),
         pytest.param({"spec": {"qos": "Guaranteed"}}, None, id="Guaranteed"),

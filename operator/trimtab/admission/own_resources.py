@@ -266,8 +266,6 @@ def _errors(value: Any, kind: DecodableKind, existing: OtherObjects) -> Findings
             yield from _target_owners(value, existing)
         case SchedulerPolicy():
             yield from _scheduler_names(value, existing)
-        case NodePressurePolicy():
-            yield from _handled_nodes(value, existing)
 
 
 def _warnings(value: Any, existing: OtherObjects) -> Findings:
@@ -443,21 +441,18 @@ def _taint_manager_warnings(manager: TaintManager) -> Findings:
 # --- NodePressurePolicy ----------------------------------------------------------------------------------------------
 
 
-def _handled_nodes(policy: NodePressurePolicy, existing: OtherObjects) -> Findings:
-    """Yield an error if another policy handles all nodes that this one selects: the first one by name."""
-    for other in sorted(existing.pressure_policies, key=lambda each: each.name):
+def _pressure_warnings(policy: NodePressurePolicy, existing: OtherObjects) -> Findings:
+    others = sorted(existing.pressure_policies, key=lambda each: each.name)
+    for other in others:
         if other.name < policy.name and includes(other.spec.node_selector, policy.spec.node_selector):
+            # Not an error: Helm, Flux and kubectl apply --prune rename a policy by creating the new one first.
             message = (
-                f"NodePressurePolicy {other.name}, whose name sorts first, handles all nodes that this policy selects"
+                f"NodePressurePolicy {other.name}, whose name sorts first, handles all nodes that this policy selects, "
+                "so this policy has no effect"
             )
             yield FieldError("spec.nodeSelector", message)
             return
-
-
-def _pressure_warnings(policy: NodePressurePolicy, existing: OtherObjects) -> Findings:
-    if any(_handled_nodes(policy, existing)):
-        return
-    for other in sorted(existing.pressure_policies, key=lambda each: each.name):
+    for other in others:
         if other.name == policy.name or contradict(other.spec.node_selector, policy.spec.node_selector):
             continue
         first, second = sorted((policy.name, other.name))

@@ -98,19 +98,6 @@ ERRORS = {
         "spec.schedulerName",
     ),
     "schedulerName is its own": (SCHEDULER, others(SCHEDULER), ""),
-    "another policy handles all nodes": (pressure(), others(pressure("a")), "spec.nodeSelector"),
-    "another policy handles the same nodes": (
-        pressure(labels={"pool": "x"}),
-        others(pressure("a", {"pool": "x"})),
-        "spec.nodeSelector",
-    ),
-    "another policy handles more nodes": (
-        pressure(labels={"pool": "x", "zone": "a"}),
-        others(pressure("a", {"pool": "x"})),
-        "spec.nodeSelector",
-    ),
-    "another policy handles some of the nodes": (pressure(), others(pressure("a", {"pool": "x"})), ""),
-    "policy handles nodes in an older version": (pressure(), others(pressure()), ""),
     "selector of nodes is invalid": (
         pressure(labels={"pool": "-"}),
         others(),
@@ -232,6 +219,18 @@ WARNINGS = {
         others(),
         ["spec.nodeLifecycle"],
     ),
+    "another policy handles all nodes": (pressure(), others(pressure("a"), pressure("b")), ["spec.nodeSelector"]),
+    "another policy handles the same nodes": (
+        pressure(labels={"pool": "x"}),
+        others(pressure("a", {"pool": "x"})),
+        ["spec.nodeSelector"],
+    ),
+    "another policy handles more nodes": (
+        pressure(labels={"pool": "x", "zone": "a"}),
+        others(pressure("a", {"pool": "x"})),
+        ["spec.nodeSelector"],
+    ),
+    "policy handles nodes in an older version": (pressure(), others(pressure()), []),
     "nodes of another pressure policy": (
         pressure(),
         others(pressure("a", {"pool": "x"}), pressure("z")),

@@ -62,7 +62,7 @@ from trimtab.api.schema import FieldError
 from trimtab.api.taint_manager import TAINT_AND_EVICT, NodeLifecycle, TaintManager
 from trimtab.disruption.settings_conflicts import settings_conflict
 from trimtab.kube import verbs
-from trimtab.kube.api import Api, Forbidden, NotFound
+from trimtab.kube.api import Api, ApiError, Forbidden, NotFound, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
@@ -153,7 +153,8 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         scheduler_policies: all valid SchedulerPolicies.
         pressure_policies: all valid NodePressurePolicies.
         cluster_autoscaler: the ClusterAutoscaler named default; ``None`` if there is none or if it is invalid.
-        daemon_sets: all namespaces and then all DaemonSets, for the audit of a PlacementAdmission.
+        daemon_sets: namespaces and then DaemonSets, for the audit of a PlacementAdmission.
+        daemon_sets_complete: whether these are all of them.
         find_conflicts: returns the conflicts among policies.
         find_threshold_conflicts: returns the thresholds of a NodePressurePolicy that have no effect.
     """
@@ -165,6 +166,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
     pressure_policies: Sequence[NodePressurePolicy] = ()
     cluster_autoscaler: ClusterAutoscaler | None = None
     daemon_sets: Sequence[AuditedObject] = ()
+    daemon_sets_complete: bool = True
     find_conflicts: FindConflicts = _no_conflicts
     find_threshold_conflicts: FindThresholdConflicts = _no_threshold_conflicts
 
@@ -175,6 +177,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
         *,
         priority_classes: Collection[str] | None = None,
         daemon_sets: Sequence[AuditedObject] = (),
+        daemon_sets_complete: bool = True,
         find_conflicts: FindConflicts = _no_conflicts,
         find_threshold_conflicts: FindThresholdConflicts = _no_threshold_conflicts,
     ) -> OtherObjects:
@@ -184,6 +187,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             objects: own resources of any kind, as the API server returns them, with ``kind`` and ``apiVersion``.
             priority_classes: see :class:`OtherObjects`.
             daemon_sets: see :class:`OtherObjects`.
+            daemon_sets_complete: see :class:`OtherObjects`.
             find_conflicts: see :class:`OtherObjects`.
             find_threshold_conflicts: see :class:`OtherObjects`.
         """
@@ -202,6 +206,7 @@ class OtherObjects(Struct, frozen=True, kw_only=True):
             pressure_policies=tuple(found[node_pressure_policy.KIND]),
             cluster_autoscaler=autoscalers[0] if autoscalers else None,
             daemon_sets=daemon_sets,
+            daemon_sets_complete=daemon_sets_complete,
             find_conflicts=find_conflicts,
             find_threshold_conflicts=find_threshold_conflicts,
         )
@@ -284,7 +289,7 @@ def _warnings(value: Any, existing: OtherObjects) -> Findings:
             yield from _pressure_warnings(value, existing)
         case PlacementAdmission():
             yield from _admission_warnings(value.spec)
-            yield from _stranded_daemon_sets(value.spec, existing.daemon_sets)
+            yield from _stranded_daemon_sets(value.spec, existing)
 
 
 # --- DeschedulerPolicy -----------------------------------------------------------------------------------------------
@@ -493,12 +498,12 @@ def _admission_warnings(spec: PlacementAdmissionSpec) -> Findings:
     yield from _pool_warnings(spec)
 
 
-def _stranded_daemon_sets(spec: PlacementAdmissionSpec, objects: Iterable[AuditedObject]) -> Findings:
+def _stranded_daemon_sets(spec: PlacementAdmissionSpec, existing: OtherObjects) -> Findings:
     """Warn of existing DaemonSets to whose pods a node selector is added that their controller does not consider."""
     if spec.pod_node_selector is None:
         return
     audit = Audit([PodNodeSelectorRule(spec.pod_node_selector)], exempt=spec.exempt_namespaces)
-    for each in objects:
+    for each in existing.daemon_sets:
         audit.add(each)
     found = [f"{each.namespace}/{each.name}" for each in audit.result().kept if each.reason == ADMISSION_WARNED]
     if found:
@@ -507,6 +512,12 @@ def _stranded_daemon_sets(spec: PlacementAdmissionSpec, objects: Iterable[Audite
             f"kubelets would reject pods of {plural(len(found), 'DaemonSet')} again and again, because their pod "
             f"templates lack the node selector of their namespaces: {named(found)}. Set exemptDaemonSetPods, or add "
             "the labels to the pod templates",
+        )
+    if not existing.daemon_sets_complete:
+        yield FieldError(
+            "spec.podNodeSelector",
+            "the check for DaemonSets whose pods kubelets would reject is incomplete, because not all namespaces and "
+            "DaemonSets could be listed. To check them, run trimtab plan --policy with this PlacementAdmission",
         )
 
 
@@ -582,11 +593,17 @@ COMPARED: Final[Mapping[str, tuple[Resource, ...]]] = {
     machine_autoscaler.KIND: (MACHINE_AUTOSCALERS, CLUSTER_AUTOSCALERS),
     scheduler_policy.KIND: (SCHEDULER_POLICIES,),
     node_pressure_policy.KIND: (NODE_PRESSURE_POLICIES,),
-    placement_admission.KIND: (NAMESPACES, DAEMON_SETS),
 }
 """The resources with which an object is compared, by its kind."""
+
 READ_TIMEOUT: Final = 1.5
-"""Seconds for all lists together; less than the timeout of the webhook."""
+"""Seconds for all lists of a review together; less than the timeout of the webhook."""
+
+AUDITED_BYTES: Final = 16 * 1024 * 1024
+"""Maximum size of the namespaces and DaemonSets that a review reads. Tenants decide how large their objects are."""
+
+AUDITED_PAGE: Final = 100
+"""Number of namespaces or DaemonSets per request. A page that exceeds :data:`AUDITED_BYTES` is not used."""
 
 
 class OwnResourceReviewer:
@@ -619,13 +636,21 @@ class OwnResourceReviewer:
         new, old = _object(request.object), _object(request.old_object)
         kind = request.kind.kind
         compared = COMPARED.get(kind, ())
-        listed = dict(zip(compared, await asyncio.gather(*map(self._list, compared)), strict=True))
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                listed = dict(zip(compared, await asyncio.gather(*map(self._list, compared)), strict=True))
+        except TimeoutError as error:
+            raise Unreachable(f"the other objects could not be listed within {READ_TIMEOUT} s") from error
         classes = listed.pop(PRIORITY_CLASSES, None)
-        audited = [each for resource in (NAMESPACES, DAEMON_SETS) for each in listed.pop(resource, None) or ()]
+        audited: list[AuditedObject] = []
+        complete = True
+        if kind == placement_admission.KIND and ((new or {}).get("spec") or {}).get("podNodeSelector") is not None:
+            complete = await self._list_audited(audited)
         existing = OtherObjects.of(
             (each for items in listed.values() for each in items or ()),
             priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
-            daemon_sets=[decode(each["kind"], each) for each in audited],
+            daemon_sets=audited,
+            daemon_sets_complete=complete,
             find_conflicts=self._find_conflicts,
             find_threshold_conflicts=self._find_threshold_conflicts,
         )
@@ -641,6 +666,63 @@ class OwnResourceReviewer:
             )
             return None
         return [{**each, "kind": resource.kind, "apiVersion": resource.api_version} for each in found.items]
+
+    async def _list_audited(self, found: list[AuditedObject]) -> bool:
+        """List namespaces, then DaemonSets, and return whether these are all of them.
+
+        Only a warning depends on them. Therefore no failure to list them fails the review.
+        """
+        left = AUDITED_BYTES
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                for resource in (NAMESPACES, DAEMON_SETS):
+                    token: str | None = ""
+                    while token is not None:
+                        content = await self._read_page(resource, token, left)
+                        left -= len(content)
+                        page = _page(content)
+                        found += [decode(resource.kind, each) for each in page.items or ()]
+                        token = page.metadata.continue_ or None
+        except (ApiError, Unreachable, InputError, TimeoutError) as error:
+            log.debug("Failed to list namespaces and DaemonSets for an admission request: %s", error)
+            if resource is NAMESPACES:  # the node selectors of namespaces are unknown
+                found.clear()
+            return False
+        return True
+
+    async def _read_page(self, resource: Resource, token: str, most: int) -> bytes:
+        """Read a page of a list.
+
+        Raises:
+            InputError: the page has more than ``most`` bytes.
+        """
+        params = {"limit": str(AUDITED_PAGE)} | ({"continue": token} if token else {})
+        content = bytearray()
+        async with self._api.stream(resource.path(), params=params, idle_timeout=READ_TIMEOUT) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) > most:
+                    raise InputError(f"the {resource.plural} exceed {AUDITED_BYTES} bytes")
+        return bytes(content)
+
+
+class _ListMetadata(Struct, frozen=True):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(Struct, frozen=True):
+    items: tuple[msgspec.Raw, ...] | None = None
+    metadata: _ListMetadata = _ListMetadata()
+
+
+_page_decoder: Final = msgspec.json.Decoder(_Page)
+
+
+def _page(content: bytes) -> _Page:
+    try:
+        return _page_decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a list: {error}") from error
 
 
 def _object(raw: msgspec.Raw) -> Mapping[str, Any] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -10,10 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission_requests import wire
-from tests.fakes.api import FakeApi
+from tests.fakes.api import Call, FakeApi
 from tests.fixtures.golden import Golden
-from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, OwnResourceReviewer, review_own_resource
+from trimtab.admission.own_resources import (
+    ADMITTED,
+    AUDITED_BYTES,
+    AUDITED_PAGE,
+    KINDS,
+    READ_TIMEOUT,
+    OtherObjects,
+    OwnResourceReviewer,
+    review_own_resource,
+)
 from trimtab.descheduling.policy_conflicts import conflicts
+from trimtab.kube.api import Forbidden
 from trimtab.pressure.assignment import threshold_conflicts
 
 VERSIONS = {kind: decodable.api_version for kind, decodable in KINDS.items()}
@@ -322,16 +335,52 @@ def test_legal_but_unwise_settings_are_warnings(
         (SCHEDULER, {"schedulerpolicies"}),
         (pressure(), {"nodepressurepolicies"}),
         (own("TaintManager", {}), set()),
-        (own("PlacementAdmission", {}), {"namespaces", "daemonsets"}),
+        (own("PlacementAdmission", {}), set()),
+        (own("PlacementAdmission", {"podNodeSelector": {}}), {"namespaces", "daemonsets"}),
         ({"kind": "DeschedulingRun", "spec": {}}, set()),
     ],
 )
 async def test_only_the_objects_with_which_the_kind_is_compared_are_listed(
     new: dict[str, Any], listed: set[str]
 ) -> None:
-    api = FakeApi()
+    api = Lists()
     await OwnResourceReviewer(api, conflicts).review(wire(new, kind=new["kind"]))
-    assert {call.path.rpartition("/")[2] for call in api.sent("GET")} == listed
+    assert {call.path.rpartition("/")[2] for call in (*api.sent("GET"), *api.sent("WATCH"))} == listed
+
+
+class Lists(FakeApi):
+    """Serves lists in pages. The second page of a resource, or the first one of namespaces, may fail."""
+
+    CHUNK = b" " * 65_536
+
+    def __init__(self, **failures: str) -> None:
+        super().__init__()
+        self._failures = failures
+        self.most = 0
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Any = None, accept: str = "", idle_timeout: float = 60.0
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        resource, start = path.rpartition("/")[2], int(params.get("continue", "0"))
+        self.calls.append(Call("WATCH", path, params, None, accept))
+        failure = self._failures.get(resource, "") if start or resource == "namespaces" else ""
+        if failure == "forbidden":
+            raise Forbidden("no", status=403)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            if failure == "slow":
+                await asyncio.sleep(READ_TIMEOUT + 1)
+            while failure == "large":
+                self.most += len(self.CHUNK)
+                yield self.CHUNK
+            items, end = self._get(path)["items"], start + int(params["limit"])
+            metadata = {"continue": str(end)} if end < len(items) else {}
+            yield (
+                b"{" if failure == "garbage" else msgspec.json.encode({"items": items[start:end], "metadata": metadata})
+            )
+
+        yield chunks()
 
 
 @pytest.mark.parametrize(
@@ -345,7 +394,7 @@ async def test_only_the_objects_with_which_the_kind_is_compared_are_listed(
     ],
 )
 async def test_daemon_sets_that_a_node_selector_strands_are_a_warning(rules: str, stranded: bool) -> None:
-    api = FakeApi()
+    api = Lists()
     for name in ("shop", "kube-system", "empty"):
         annotations = {"scheduler.alpha.kubernetes.io/node-selector": ""} if name == "empty" else {}
         api.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name, "annotations": annotations}})
@@ -362,6 +411,24 @@ async def test_daemon_sets_that_a_node_selector_strands_are_a_warning(rules: str
     assert [name for name in ("shop/logs", "fits", "kube-system", "empty") if name in str(review.warnings)] == (
         ["shop/logs"] if stranded else []
     )
+
+
+@pytest.mark.looptime(start=0)
+@pytest.mark.parametrize("failing", ["namespaces", "daemonsets"])
+@pytest.mark.parametrize("failure", ["large", "slow", "garbage", "forbidden"])
+async def test_objects_that_cannot_be_listed_make_the_check_incomplete(failing: str, failure: str) -> None:
+    """A tenant's large objects neither fail the review nor use up the memory of the replica."""
+    api = Lists(**{failing: failure})
+    for number in range(3 * AUDITED_PAGE):
+        path = f"/apis/apps/v1/namespaces/shop/daemonsets/{number:03}"
+        api.put(path, {"metadata": {"name": f"{number:03}", "namespace": "shop"}, "spec": {"template": {"spec": {}}}})
+    new = admission("podNodeSelector: {clusterDefaultNodeSelector: zone=a}")
+    review = await OwnResourceReviewer(api).review(wire(new, kind="PlacementAdmission"))
+
+    stranded = failing == "daemonsets"  # the first page is complete
+    assert (review.errors, len(review.warnings)) == ((), 2 if stranded else 1)
+    assert ("100 DaemonSets" in str(review.warnings)) == stranded
+    assert api.most <= AUDITED_BYTES + len(Lists.CHUNK)
 
 
 def test_field_of_a_newer_schema_is_not_refused() -> None:

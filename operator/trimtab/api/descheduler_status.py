@@ -255,6 +255,11 @@ class LastRun(Status, frozen=True):
         datetime | None,
         doc("Time at which the cycle ended. Unset if the cycle failed or is still evicting pods."),
     ] = None
+    generation: Annotated[
+        int,
+        Meta(ge=0),
+        doc("The metadata.generation of the policy during the cycle. 0 if it is unknown.", format="int64"),
+    ] = 0
     mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("Mode of the policy during the cycle.")] = "Simulate"
     run: Annotated[
         ObjectName,

@@ -170,7 +170,6 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         A process that was killed while it evicted pods has reported the start of its cycle but not its end. That cycle
         counts as completed, because otherwise each crash would allow another ``perCycle`` evictions.
         """
-        now = self._deps.clock.now()
         last_start, acted = self._status.restore(status)
         if self._status.cycle_interrupted:
             message = (
@@ -178,8 +177,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
                 "counts as completed"
             )
             log.warning(message, self.name)
-            acted = now
-        self._schedule.restore(last_start, min(acted, now))
+        self._schedule.restore(last_start, min(acted, self._deps.clock.now()))
 
     def _peers_changed(self) -> None:
         """Stop evicting if a conflict with another policy has appeared, and wake the loop in either case."""

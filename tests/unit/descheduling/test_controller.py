@@ -377,7 +377,7 @@ async def test_valid_policy_without_due_cycle_is_ready_for_each_generation(
 
 async def test_edit_outside_windows_is_still_unrun_after_a_restart() -> None:
     """``observedGeneration`` is that of the spec, although no cycle of it has run: the window starts the first one."""
-    last = {"time": "2027-01-15T07:55:00Z", "mode": "Act"}
+    last = {"time": "2027-01-15T07:55:00Z", "mode": "Act", "generation": 1}
     ready = {"type": "Ready", "status": "True", "reason": "CycleCompleted", "message": "", "observedGeneration": 1}
     ready["lastTransitionTime"] = last["time"]
     status: dict[str, Any] = {"observedGeneration": 1, "lastRun": last, "conditions": [ready]}
@@ -545,7 +545,7 @@ async def test_status_of_deleted_suspended_policy_is_written_once() -> None:
 
 CUT_SHORT = {
     "observedGeneration": 1,
-    "lastRun": {"time": "2027-01-15T06:00:00Z", "mode": "Act"},
+    "lastRun": {"time": "2027-01-15T07:59:50Z", "mode": "Act", "generation": 2},
     "conditions": [
         {
             "type": "Progressing",
@@ -571,6 +571,38 @@ async def test_interrupted_cycle_counts_as_run() -> None:
         assert desk.runs == 0
         await asyncio.sleep(100)
         assert desk.runs == 1
+
+
+def completed(generation: int) -> dict[str, Any]:
+    """Return the status after a cycle of a generation that ended ten minutes ago."""
+    time = "2027-01-15T07:50:00Z"
+    ready = {"type": "Ready", "status": "True", "reason": "CycleCompleted", "message": "", "lastTransitionTime": time}
+    last = {"time": time, "completed": time, "mode": "Act", "generation": generation}
+    return {
+        "observedGeneration": generation,
+        "lastRun": last,
+        "conditions": [{**ready, "observedGeneration": generation}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("generation", "status"),
+    [pytest.param(1, None, id="first cycle"), pytest.param(2, completed(1), id="first cycle of an edited policy")],
+)
+@pytest.mark.parametrize("interval", ["5s", "1h"])
+async def test_killed_cycle_is_not_repeated_by_any_number_of_restarts(
+    generation: int, status: Any, interval: str
+) -> None:
+    """In a crash loop, every repeated cycle would evict another ``perCycle`` pods, and exceed ``perMinute``."""
+    for restart in range(4):
+        desk = Desk()
+        desk.executor.takes = 1000.0
+        desk.write(mode="Act", interval=interval, generation=generation, status=status)
+        async with desk.running():
+            await asyncio.sleep(3)
+            assert len(desk.executor.calls) == (restart == 0)
+            assert desk.status.get("observedGeneration", 0) == (generation if restart else generation - 1)
+            status = msgspec.json.decode(msgspec.json.encode(desk.status))  # as it is when the process is killed
 
 
 EVICTED_JUST_NOW = {

@@ -33,7 +33,7 @@ def test_status_reports_started_evictions(golden: Golden):
     outcomes = [started(), Outcome(move("b"), EVICTED, reasons.EVICTED, "", NOW)]
     plan = made(SURGING, move("b"))
     cycle = CycleResult(mode="Act", plan=plan, outcomes=outcomes, started=NOW, finished=NOW, nodes=2, pods=9)
-    status = status_after(DeschedulerStatus(), cycle, next_run=NOW)
+    status = status_after(DeschedulerStatus(), cycle, next_run=NOW, generation=1)
     assert status.last_run is not None
     assert (status.last_run.evicted, status.last_run.started, status.last_run.refused) == (1, 1, 0)
     assert status.evicted == 1

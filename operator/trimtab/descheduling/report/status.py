@@ -83,7 +83,7 @@ class PolicyStatus:
         )
         self._status = DeschedulerStatus()
         self._cycle: LastRun | None = None  # the cycle in progress and its outcomes so far
-        self._cycle_generation = 0  # that of the last reported cycle
+        self._cycle_generation = 0  # that of the last reported cycle; 0 if there was none or it is unknown
 
     @property
     def run_now(self) -> str:
@@ -92,8 +92,11 @@ class PolicyStatus:
 
     @property
     def cycle_reported(self) -> bool:
-        """Return whether a cycle of the current generation has ended, or was interrupted by a restart."""
-        return self._cycle_generation == self.generation
+        """Return whether the last cycle ended, or was interrupted, with the current generation.
+
+        A cycle of an unknown generation counts, because a repeated cycle would evict more pods.
+        """
+        return self._cycle_generation in (0, self.generation)
 
     @property
     def out_of_sync(self) -> bool:
@@ -103,9 +106,12 @@ class PolicyStatus:
     def restore(self, wire: Mapping[str, Any]) -> tuple[float | None, float]:
         """Restore the policy's status that an earlier process wrote.
 
+        The generation of the last cycle is read from ``status.lastRun``, and so is whether that cycle ended. Several
+        processes may restart before the next cycle, and each changes the conditions and ``observedGeneration``.
+
         Returns:
-            The start of the last cycle (``None`` if there was none) and the time of the last eviction (0 if there was
-            none), in seconds since the epoch.
+            The start of the last cycle (``None`` if there was none) and the latest time at which the earlier process
+            may have evicted a pod (0 if it evicted none), in seconds since the epoch.
         """
         self._status, problem = read_status(dict(wire))
         self._writer.start_from(self._status)
@@ -115,17 +121,14 @@ class PolicyStatus:
                 "Failed to decode the status of DeschedulerPolicy %s; rebuilding the status: %s", self._name, problem
             )
         self._clear_waiting_evictions()  # the evictions of the earlier process are no longer pending
-        last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
+        evicted = max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
+        last = self._status.last_run
+        if last is None:
+            return None, evicted
         running = find_condition(self._status.conditions, PROGRESSING)
-        if running is not None and running.reason == reasons.CYCLE_RUNNING:
-            # The interrupted cycle counts as a cycle of its generation, so that no second one starts at once.
-            self.cycle_interrupted = True
-            last = max(last or 0.0, running.last_transition_time.timestamp())
-            self._cycle_generation = running.observed_generation
-            self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
-        else:
-            self._cycle_generation = _cycle_generation(self._status)
-        return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
+        self.cycle_interrupted = running is not None and running.reason == reasons.CYCLE_RUNNING
+        self._cycle_generation = last.generation
+        return last.time.timestamp(), evicted if last.completed is not None else self._clock.now()
 
     async def waiting(
         self, due: float, *, opens: float | None = None, scheduled: bool = False, approvals: int = 0
@@ -159,7 +162,7 @@ class PolicyStatus:
         elif running is None or running.reason != reasons.IDLE:
             self._set(condition(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"))
         self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
-        await self._write()
+        await self._report()
 
     async def not_ready(self, reason: str) -> None:
         """Report that a cycle is due but the caches are too old for planning."""
@@ -187,7 +190,7 @@ class PolicyStatus:
             memory: the memory with these evictions.
             cycle: the summary of the cycle so far.
         """
-        self._cycle = cycle
+        self._cycle = msgspec.structs.replace(cycle, generation=self.generation)
         self._status = msgspec.structs.replace(self._status, memory=memory)
         self._set(condition(PROGRESSING, True, reasons.CYCLE_RUNNING, message))
         await self._write()
@@ -228,7 +231,9 @@ class PolicyStatus:
     async def done(self, result: CycleResult, *, next_run: float) -> None:
         """Report that a cycle has ended and that the next one is due at ``next_run`` (seconds since the epoch)."""
         self._cycle = None
-        self._status = await in_thread(partial(status_after, self._status, result, next_run=next_run))
+        self._status = await in_thread(
+            partial(status_after, self._status, result, next_run=next_run, generation=self.generation)
+        )
         self._clear_waiting_evictions()
         self._set(*conditions_after(result))
         self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()
@@ -310,7 +315,6 @@ class PolicyStatus:
         """
         ready = find_condition(self._status.conditions, READY)
         if ready is None or ready.reason in _NO_CYCLE_YET or ready.observed_generation != self.generation:
-            self._status = msgspec.structs.replace(self._status, observed_generation=self.generation)
             self._set(
                 condition(READY, True, reason, message),
                 condition(DEGRADED, False, reasons.ALL_WELL, "no cycle has run yet"),
@@ -340,15 +344,6 @@ class PolicyStatus:
 
 _NO_CYCLE_YET: Final = frozenset({reasons.WAITING_FOR_FIRST_CYCLE, reasons.OUTSIDE_WINDOWS, reasons.SUSPENDED})
 """Reasons of the condition Ready until a cycle of its generation has run."""
-
-
-def _cycle_generation(status: DeschedulerStatus) -> int:
-    """Return the generation of the last reported cycle; 0 if it is unknown, for example after a conflict."""
-    ready = find_condition(status.conditions, READY)
-    if ready is None:
-        return status.observed_generation
-    conflicting = ready.reason in {reasons.POLICY_CONFLICT, reasons.SCHEDULER_CONFLICT}
-    return 0 if conflicting or ready.reason in _NO_CYCLE_YET else ready.observed_generation
 
 
 _LONGEST = 1024
@@ -436,8 +431,10 @@ def conditions_after(cycle: CycleResult) -> tuple[ConditionUpdate, ...]:
     )
 
 
-def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: float) -> DeschedulerStatus:
-    """Return the policy's status after the cycle. Its conditions and ``observedGeneration`` are unchanged."""
+def status_after(
+    before: DeschedulerStatus, cycle: CycleResult, *, next_run: float, generation: int
+) -> DeschedulerStatus:
+    """Return the policy's status after a cycle. Its conditions and ``observedGeneration`` are unchanged."""
     evicted = [outcome for outcome in cycle.outcomes if outcome.result == EVICTED]
     leaving = [outcome for outcome in cycle.outcomes if outcome.result in {EVICTED, STARTED}]
     left = [*_left_by_executor(cycle.outcomes), *cycle.plan.kept]
@@ -446,6 +443,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         last_run=LastRun(
             time=to_time(cycle.started),
             completed=to_time(cycle.finished),
+            generation=generation,
             mode=cast("Mode", cycle.mode),
             run=cycle.run,
             duration_seconds=round(max(0.0, cycle.finished - cycle.started), 3),

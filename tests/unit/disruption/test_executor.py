@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.history import FakeHistory
 from tests.fixtures.golden import Golden
 from tests.unit.disruption.world import POLICY, World, budget_refusal
 from trimtab.api import reasons
@@ -223,6 +224,34 @@ async def test_late_processed_request_counts_as_evicted():
     [outcome] = await world.execute(world.plan(pod))
     assert looks == 2
     assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["terminating", "gone"])
+async def test_eviction_after_its_pod_was_seen_running_is_recorded_once(gone: bool, caplog: pytest.LogCaptureFixture):
+    """The permit has been released, because the second read after the lost response showed that the pod runs."""
+    caplog.set_level(logging.INFO)
+    history = FakeHistory()
+    world = World(history=history)
+    pod = world.add("web-1")
+    world.api.fail(Unreachable("timed out"), path="/eviction")
+    reads = 0
+
+    async def evicted_late(call):
+        nonlocal reads
+        reads += call.method == "GET"
+        if reads == 2 and gone:
+            world.snapshot.remove(pod)
+        elif reads == 2:
+            world.snapshot.put(msgspec.structs.replace(pod, deleted=world.clock.now()))
+
+    world.api.before = evicted_late
+    [outcome] = await world.execute(world.plan(pod))
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+    [entry] = history.entries
+    assert (entry.result, entry.action, entry.uid, entry.owner) == ("Succeeded", "Evict", pod.uid, "ReplicaSet/web")
+    [line] = [record for record in caplog.records if record.name.startswith("trimtab.disruption")]
+    assert (line.uid, line.result) == (pod.uid, EVICTED)
+    assert [each.result for each in world.evictor.history] == [EVICTED]
 
 
 async def test_network_partition_loses_no_eviction():

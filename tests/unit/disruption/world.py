@@ -14,6 +14,7 @@ from tests.fakes.clock import LoopClock
 from trimtab.api.plan import Evict
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.controller.history import History
 from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.executor import Executor, ExecutorSettings
 from trimtab.disruption.limits import EvictionLimits
@@ -109,6 +110,7 @@ class World:
         restart: float | None = 2.0,
         latency: float = 0.0,
         limits: EvictionLimits | None = None,
+        history: History | None = None,
         **settings: Any,
     ) -> None:
         self.snapshot = Snapshot()
@@ -122,7 +124,7 @@ class World:
         self.asked: list[tuple[str, float]] = []
         self.seen: list[Outcome] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.evictor = Evictor(clock=self.clock, view=self, limits=limits)
+        self.evictor = Evictor(clock=self.clock, view=self, limits=limits, history=history)
         self.executor = Executor(
             api=self.api,
             recorder=self.recorder,

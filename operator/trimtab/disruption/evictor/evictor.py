@@ -530,6 +530,16 @@ class Evictor:
         if not answer.retry and not repeated:
             self.record(request, answer)
 
+    def conclude_released(self, permit: Permit, answer: AttemptResult) -> None:
+        """Conclude a permit that was released although its request has evicted the pod, because the response was lost.
+
+        The watch already shows the disruption, so that only the rates count it again.
+        """
+        for pace in self._windows_of(permit.request):
+            pace.take(self._now())
+        self._permits[permit] = None
+        self.conclude(permit, answer)
+
     def _terminating_pod(self, permit: Permit, answer: AttemptResult, now: float) -> _TerminatingPod:
         request, grace = permit.request, permit.request.grace_period
         if grace is None:

@@ -247,6 +247,8 @@ class OutcomeRecorder:
         """Record and report the outcome of an action, and release its reservations if its pod was not evicted."""
         if eviction.permit is not None:
             self._dependencies.evictor.conclude(eviction.permit, msgspec.structs.replace(answer, retry=False))
+        elif eviction.lost_permit is not None and answer.result == EVICTED:
+            self._dependencies.evictor.conclude_released(eviction.lost_permit, answer)
         self.withdraw(eviction)
         # A failure, for example of a webhook, may affect all pods. Keep its share of the rate limit to limit requests.
         if answer.result not in _TAKEN and answer.result != FAILED and answer.reason != EVICTION_REFUSED:
@@ -272,6 +274,7 @@ class OutcomeRecorder:
         self.release_pace(eviction)
         if eviction.permit is not None:
             self._dependencies.evictor.cancel(eviction.permit)
+            eviction.lost_permit = eviction.permit if eviction.response_lost else None
             eviction.permit = None
 
     def withdraw(self, eviction: QueuedEviction) -> None:

@@ -108,6 +108,7 @@ class QueuedEviction:
         mark: the ``restartedAt`` time that identifies the restart of a surge; ``""`` before the first request.
         started: the started rollout or eviction in the background, while it is watched.
         permit: the evictor's permit, from before the recheck until the request has ended.
+        lost_permit: the last permit that was released after the response to a request was lost.
     """
 
     index: int
@@ -119,6 +120,7 @@ class QueuedEviction:
     mark: str = ""
     started: StartedEviction | None = None
     permit: Permit | None = None
+    lost_permit: Permit | None = None
 
     @property
     def uncertain(self) -> bool:

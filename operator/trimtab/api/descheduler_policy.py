@@ -312,9 +312,11 @@ class Limits(Spec, frozen=True):
     per_causing_namespace: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum number of evictions per cycle that the scheduling rules of pods in one namespace can cause. "
-            "Scheduling rules are pod affinity, pod anti-affinity, node affinity and topology spread constraints. The "
-            "evicted pods may be in any namespace."
+            "Maximum number of evictions per cycle that the pods in one namespace can cause, by their scheduling rules "
+            "or by the load of pods that cannot be moved. Scheduling rules are pod affinity, pod anti-affinity, node "
+            "affinity and topology spread constraints. If pods of several namespaces cannot be moved, an eviction "
+            "because of their load counts toward the namespace with the largest load. The evicted pods may be in any "
+            "namespace."
         ),
     ] = None
     per_minute: Annotated[

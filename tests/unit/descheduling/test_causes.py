@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -463,6 +464,29 @@ def test_a_limit_counts_evictions_for_unmovable_load(fixed: str, namespace: str,
     level, limit = utilization({"cpu": 45}, {"cpu": 50}), {"limits": {"perCausingNamespace": 1}}
 
     assert (len(plan_of(objects, level).actions), len(plan_of(objects, level, **limit).actions)) == evicted
+
+
+@pytest.mark.parametrize(
+    ("loads", "caused"),
+    [
+        ([("bank", 0, "10m"), ("shop", 0, "10m"), ("data", 10, "3")], {"data": 4}),
+        ([("bank", 10, "1400m"), ("shop", 0, "10m"), ("data", 10, "750m"), ("data", 20, "750m")], {"data": 4}),
+        ([("bank", 10, "2"), ("shop", 0, "10m"), ("data", 10, "1")], {"": 2, "bank": 2}),
+    ],
+    ids=["small ones of the victims' namespaces", "load of several priorities", "the victim's namespace"],
+)
+def test_evictions_for_unmovable_load_count_toward_the_namespace_with_the_largest(
+    loads: list[tuple[str, int, str]], caused: dict[str, int]
+) -> None:
+    objects: list[Any] = [*nodes("n1", "n2"), *namespaces("bank", "shop", "data")]
+    for number, (of, priority, cpu) in enumerate(loads):
+        pinned = pod(f"pinned-{number}", of).owned_by("ReplicaSet", "pinned").priority(priority)
+        objects.append(pinned.on("n1").ready().cpu(cpu).node_selector({HOSTNAME: "n1"}))
+    objects += [resident(f"pay-{at}", "n1", owner=of, of=of).cpu("200m") for of in ("bank", "shop") for at in (1, 2)]
+    level, allow = utilization({"cpu": 45}, {"cpu": 50}), {"crossNamespace": "Allow"}
+    planned = plan_of(objects, level, **allow).actions
+    assert Counter(each.cause.partition("/")[0] for each in planned) == caused
+    assert len(plan_of(objects, level, **allow, limits={"perCausingNamespace": 1}).actions) == 1
 
 
 TENANTS = ("bank", "shop", "tenant")

@@ -6,6 +6,7 @@ limit of the namespace that causes it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import zip_longest
@@ -69,6 +70,10 @@ class CauseLoad(Struct):
     amounts: list[int]
     largest: Pod
 
+    def amount(self, column: int) -> int:
+        """Return the load in a column; the amounts may have fewer columns."""
+        return self.amounts[column] if column < len(self.amounts) else 0
+
 
 class UnmovableLoad:
     """The unmovable pods of one overutilized node, returned by :meth:`UnmovableLoads.on`.
@@ -114,15 +119,26 @@ class UnmovableLoad:
     def causes_of(
         self, pod: Pod, have: Sequence[int], want: Sequence[int], levels: Sequence[UtilizationLevel]
     ) -> tuple[Cause, ...]:
-        """Return the unmovable pods that are the reason to evict a pod, with the arguments of :meth:`refusal`.
+        """Return the unmovable pod that is the reason to evict a pod, with the arguments of :meth:`refusal`.
 
-        The result is empty if the node exceeds a target even without its unmovable pods.
+        It is the largest one of the namespace whose load has the largest share of the resource that exceeds its target
+        the most. The loads of a namespace are added, so that a tenant cannot hide its share behind several priorities.
+        The result is empty if the node exceeds a target even without its unmovable pods, or if none of them may cause
+        the eviction.
         """
         if not self._loads or target_excesses(have, _without(want, self._loads.values()), levels):
             return ()
-        return tuple(
-            Cause(load.largest) for kind, load in self._loads.items() if kind.may_evict(pod.namespace, pod.priority)
-        )
+        may = {kind: load for kind, load in self._loads.items() if kind.may_evict(pod.namespace, pod.priority)}
+        others = (load for kind, load in self._loads.items() if kind not in may)
+        over = target_excesses(have, _without(want, others), levels)
+        if not over:
+            return ()
+        column, shares = over[0].level.column, Counter[str]()
+        for kind, load in may.items():
+            shares[kind.namespace] += load.amount(column)
+        namespace = max(shares, key=lambda each: (shares[each], each))
+        loads = (load for kind, load in may.items() if kind.namespace == namespace)
+        return (Cause(max(loads, key=lambda load: load.amount(column)).largest),)
 
 
 def _without(want: Sequence[int], loads: Iterable[CauseLoad]) -> list[int]:

@@ -234,6 +234,9 @@ def load_cluster_input(
     return ClusterInput(
         snapshot=snapshot,
         now=when,
+        read_at=None
+        if now is not None
+        else max((node.heartbeat or 0.0 for node in snapshot.nodes.at if node), default=0.0),
         source=names[0] if names else "",
         policies=policies,
         memories=eviction_memories(policies.descheduler, snapshot, now=when),

@@ -99,14 +99,23 @@ def _of_files(cluster: str, now: float | None) -> Document:
     from trimtab.inspection.live import POLICY_KINDS
     from trimtab.inspection.status import status_document
     from trimtab.kube.clock import SYSTEM_CLOCK
+    from trimtab.kube.resources import NODES
 
     found = cluster_policies(cluster, resources=POLICY_KINDS)
     recorded = cluster_policies(cluster, resources=_history_resources())
     history = entries_of([_content(document) for _, document in recorded])
     invalid: list[InputError] = []
     policies = policy_set_of(found, invalid.append)
-    at = SYSTEM_CLOCK.now() if now is None else now
-    return status_document(policies, now=at, history=history, invalid=list(map(str, invalid)))
+    if now is not None:
+        return status_document(policies, now=now, history=history, invalid=list(map(str, invalid)))
+    nodes = [_content(document) for _, document in cluster_policies(cluster, resources=(NODES,))]
+    return status_document(
+        policies,
+        now=SYSTEM_CLOCK.now(),
+        history=history,
+        invalid=list(map(str, invalid)),
+        read_at=max(map(_heartbeat, nodes), default=0.0),
+    )
 
 
 def _of_server(kubeconfig: str | None, context: str | None, now: float | None) -> Document:
@@ -171,7 +180,35 @@ async def read_status(api: Api, *, warn: Callable[[str], None] | None = None, no
         history=history,
         operator=operator,
         invalid=list(map(str, invalid)),
+        read_at=await _newest_renewal(api, operator) if now is None else None,
     )
+
+
+async def _newest_renewal(api: Api, operator: OperatorState) -> float:
+    """Return the newest time at which a Lease was renewed, in seconds since the epoch; 0 if none can be read.
+
+    It is close to the cluster's time even if this machine's clock is wrong or the operator does not run, because the
+    control plane renews its Leases in kube-system every few seconds.
+    """
+    from trimtab.kube.api import ApiError
+    from trimtab.kube.resources import LEASES
+    from trimtab.kube.verbs import list_objects
+
+    try:
+        leases = (await list_objects(api, LEASES, namespace="kube-system")).items
+    except ApiError:
+        leases = []
+    return max((each.renewed for each in (*operator.instances, *map(_instance, leases))), default=0.0)
+
+
+def _heartbeat(node: dict[str, Any]) -> float:
+    """Return the last heartbeat in a node's conditions, in seconds since the epoch; 0 if there is none."""
+    try:
+        return max(
+            datetime.fromisoformat(each["lastHeartbeatTime"]).timestamp() for each in node["status"]["conditions"]
+        )
+    except (KeyError, TypeError, ValueError):
+        return 0.0
 
 
 def _history_resources() -> Sequence[Any]:

@@ -82,6 +82,8 @@ class ClusterInput(Struct, frozen=True, kw_only=True):
     Attributes:
         snapshot: the cluster.
         now: the time, in seconds since the epoch.
+        read_at: the newest heartbeat of a node, in seconds since the epoch, if the cluster may have been read earlier
+            than ``now`` or with another clock; ``None`` if it was read at ``now``.
         source: the source of the snapshot: a file, or the API server's URL.
         policies: the custom resources that configure trimtab.
         memories: earlier evictions from the policies' statuses, by policy name.
@@ -97,6 +99,7 @@ class ClusterInput(Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     now: float
+    read_at: float | None = None
     source: str = ""
     policies: PolicySet = PolicySet()
     memories: Mapping[str, EvictionMemory] = field(default_factory=dict)

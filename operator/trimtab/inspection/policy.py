@@ -73,7 +73,7 @@ def explain_policy(cluster: ClusterInput, kind: str, name: str, *, plan: Plan | 
     from trimtab.inspection.planning import joint_plan
 
     made = joint_plan(cluster) if plan is None else plan
-    states = resource_states(cluster.policies, now=cluster.now, history=cluster.history)
+    states = resource_states(cluster.policies, now=cluster.now, history=cluster.history, read_at=cluster.read_at)
     state = next(each for each in states if (each["kind"], each["name"]) == (kind, name))
     actions = [each for each in made.every_action if _is_of(each, kind, name)]
     kept = [each for each in made.kept if _is_kept_by(each, kind, name)]

@@ -118,6 +118,7 @@ def status_document(
     history: Sequence[HistoryEntry] = (),
     operator: OperatorState | None = None,
     invalid: Sequence[str] = (),
+    read_at: float | None = None,
 ) -> Document:
     """Return the state of the operator and of all custom resources, the worst first, ready for JSON.
 
@@ -127,8 +128,9 @@ def status_document(
         history: the recorded actions, the oldest first.
         operator: the processes of the operator; ``None`` for files, in which the operator is unknown.
         invalid: the errors of resources that are invalid, which the operator does not process.
+        read_at: as in :func:`resource_states`.
     """
-    states = resource_states(policies, now=now, history=history)
+    states = resource_states(policies, now=now, history=history, read_at=read_at)
     states.sort(key=lambda each: (STATES.index(each["state"]), each["kind"], each["namespace"], each["name"]))
     found = None if operator is None else _operator(operator, now=now)
     stopped = found is not None and found["running"] is False
@@ -145,8 +147,18 @@ def status_document(
     }
 
 
-def resource_states(policies: PolicySet, *, now: float, history: Sequence[HistoryEntry] = ()) -> list[Document]:
-    """Return the state of each custom resource, in the order of kinds and names."""
+def resource_states(
+    policies: PolicySet, *, now: float, history: Sequence[HistoryEntry] = (), read_at: float | None = None
+) -> list[Document]:
+    """Return the state of each custom resource, in the order of kinds and names.
+
+    Args:
+        policies: the custom resources with their statuses.
+        now: the current time, in seconds since the epoch.
+        history: the recorded actions, the oldest first.
+        read_at: the newest time that other objects of the cluster show, in seconds since the epoch, if the cluster may
+            have been read earlier or with another clock; ``None`` if it was read at ``now``.
+    """
     found = [_descheduler(each, now=now) for each in policies.descheduler]
     if policies.cluster_autoscaler is not None:
         found.append(_autoscaler(policies.cluster_autoscaler, now=now))
@@ -156,7 +168,7 @@ def resource_states(policies: PolicySet, *, now: float, history: Sequence[Histor
     found += [_scheduler(each) for each in policies.schedulers]
     found += [_pressure(each) for each in policies.pressure]
     if policies.admission is not None:
-        found.append(_admission(policies.admission, now=now))
+        found.append(_admission(policies.admission, now=now, read_at=read_at))
     return [{**each, "lastActions": last_actions(history, each["kind"], each["name"])} for each in found]
 
 
@@ -513,13 +525,13 @@ def _pressure(policy: NodePressurePolicy) -> Document:
     )
 
 
-def _admission(admission: PlacementAdmission, *, now: float) -> Document:
+def _admission(admission: PlacementAdmission, *, now: float, read_at: float | None) -> Document:
     status = admission.status
-    running = status.running_replicas(now)
+    last = max((each.last_seen.timestamp() for each in status.replicas), default=None)
+    running = status.running_replicas(now if read_at is None else max(read_at, last or 0.0))
     ready = find_condition(status.conditions, READY)
     if ready is not None and ready.status == "True" and not running:
         # Only replicas write the conditions, and a killed one cannot.
-        last = max((each.last_seen.timestamp() for each in status.replicas), default=None)
         since = "" if last is None else f" since {rfc3339(last)}"
         stale = replace(ready, status="False", reason=NO_REPLICA, message=f"no webhook replica has reported{since}")
         others = (each for each in status.conditions if each is not ready)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.fakes.api import Call
 from tests.fakes.cluster import FakeCluster
 from tests.unit.inspection.test_history import entry, record
 from trimtab.kube.api import Forbidden, Unauthorized
-from trimtab.kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, HISTORY_RECORDS, LEASES
+from trimtab.kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, HISTORY_RECORDS, LEASES, PLACEMENT_ADMISSIONS
 
 DEGRADED = """\
 apiVersion: trimtab.dev/v1alpha1
@@ -26,6 +27,17 @@ status:
 IDLE = DEGRADED.replace("nightly", "idle").replace('type: Degraded, status: "True"', 'type: Degraded, status: "False"')
 DEGRADED = DEGRADED.replace("403", "'403'")
 IDLE = IDLE.replace("403", "'403'")
+ADMISSION = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: PlacementAdmission
+metadata: {name: default, generation: 1}
+spec: {podNodeConstraints: {}}
+status:
+  observedGeneration: 1
+  conditions:
+  - {type: Ready, status: "True", reason: Enforcing, message: m, lastTransitionTime: "2026-11-20T11:00:00Z"}
+  replicas: [{name: r, lastSeen: "2026-11-20T12:00:00Z"}]
+"""
 
 
 def test_first_line_names_what_is_wrong(run, policy) -> None:
@@ -53,6 +65,27 @@ def test_json_contains_every_resource(run, policy) -> None:
         ("nightly", "Degraded"),
         ("idle", "Idle"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "more", "state"),
+    [
+        ("12:00:30", (), "Idle"),
+        ("12:05:00", (), "NotReady"),
+        ("12:00:30", ("--now", "2026-11-20T13:00:00Z"), "NotReady"),
+    ],
+    ids=["file read at once", "replica killed before", "--now"],
+)
+def test_replicas_are_compared_with_the_time_of_the_file(run, policy, heartbeat: str, more: Any, state: str) -> None:
+    """The file is days old, so that the current time would say nothing about the replicas."""
+    node = f"""\
+apiVersion: v1
+kind: Node
+metadata: {{name: n1}}
+status: {{conditions: [{{type: Ready, status: "True", lastHeartbeatTime: "2026-11-20T{heartbeat}Z"}}]}}
+"""
+    result = run("status", "--cluster", policy(ADMISSION, node), *more, "-o", "json")
+    assert [each["state"] for each in msgspec.json.decode(result.stdout)["resources"]] == [state]
 
 
 def test_watch_needs_a_live_cluster(run, policy) -> None:
@@ -137,6 +170,17 @@ def test_lease_without_a_readable_time_counts_as_stopped(run, server, kubeconfig
     server.add(LEASES, {**LEASE, "spec": {"holderIdentity": "trimtab-1", "renewTime": "yesterday"}})
 
     assert live(run, kubeconfig, *NOW)["operator"]["running"] is False
+
+
+@pytest.mark.parametrize(("renewed", "state"), [("2026-11-20T12:00:30Z", "Idle"), ("2026-11-20T12:05:00Z", "NotReady")])
+def test_replicas_are_compared_with_the_time_of_the_cluster(run, server, kubeconfig, renewed: str, state: str) -> None:
+    """The clock of the user's machine is months ahead, and the operator does not run."""
+    server.add(LEASES, LEASE)
+    metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
+    server.add(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "m1", "renewTime": renewed}})
+    server.add(PLACEMENT_ADMISSIONS, msgspec.yaml.decode(ADMISSION))
+
+    assert [each["state"] for each in live(run, kubeconfig)["resources"]] == [state]
 
 
 def test_what_the_user_may_not_read_is_unknown(run, server, kubeconfig) -> None:

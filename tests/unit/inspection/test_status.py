@@ -14,7 +14,9 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.history_record import HistoryEntry
 from trimtab.api.placement_admission import PlacementAdmission
 from trimtab.api.taint_manager import TaintManager
-from trimtab.inspection.cluster import PolicySet
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.inspection.cluster import ClusterInput, PolicySet
+from trimtab.inspection.policy import explain_policy
 from trimtab.inspection.status import STATES, OperatorInstance, OperatorState, status_document
 
 SINCE = "2026-11-20T11:00:00Z"
@@ -105,6 +107,30 @@ def test_replicas_of_admission_that_were_killed_do_not_count(
 
     assert (found["state"], [each["reason"] for each in found["blockedBy"]]) == (state, reasons)
     assert found["details"]["replicas"] == running
+
+
+@pytest.mark.parametrize(
+    ("read_at", "running"),
+    [(None, 0), (0.0, 1), (-7200.0, 1), (-7200.0 + 170, 1), (-7200.0 + 190, 0)],
+    ids=["now", "no other time", "file of two hours ago", "read soon after", "killed before the file was written"],
+)
+def test_replicas_of_admission_are_compared_with_the_time_of_the_cluster(read_at: float | None, running: int) -> None:
+    seen = datetime.fromtimestamp(NOW - 7200, UTC).isoformat().replace("+00:00", "Z")
+    manifest = placement_admission({"podNodeConstraints": {}}) | {
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [condition("Ready", "True", "Enforcing"), condition("Degraded", "False", "AllWell")],
+            "replicas": [{"name": "r", "lastSeen": seen, "problem": ""}],
+        }
+    }
+    policies = PolicySet(admission=msgspec.convert(manifest, PlacementAdmission))
+    at = NOW + read_at if read_at else read_at
+    (found,) = status_document(policies, now=NOW, read_at=at)["resources"]
+
+    assert found["state"] == ("Idle" if running else "NotReady")
+    assert found["details"]["replicas"] == running
+    cluster = ClusterInput(snapshot=Snapshot(()), now=NOW, read_at=at, policies=policies)
+    assert explain_policy(cluster, "PlacementAdmission", "default")["state"] == found["state"]
 
 
 def test_missing_permissions_are_listed() -> None:

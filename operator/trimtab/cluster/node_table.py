@@ -276,7 +276,7 @@ _LOG: Final = 65_536
 """Maximum length of the log of changed slots. A reader that has fallen further behind must read all nodes again."""
 
 _SPARE: Final = 1000
-"""The table is not rebuilt before it has more than this number of stale label values or taint sets."""
+"""The table is not rebuilt before it has more than this number of stale label values, taint sets or condition sets."""
 
 _SPARE_COLUMNS: Final = 64
 """Number of unused label columns that are kept before :meth:`NodeTable.release_columns` drops them."""
@@ -316,8 +316,11 @@ class NodeTable:
         cordoned: whether each node is cordoned (``spec.unschedulable``): bool, shape (capacity,).
         taints: the index of each node's taints in :attr:`taint_sets`: int64, shape (capacity,).
         taint_sets: the distinct sets of taints, without ``timeAdded``. The first set is empty.
-        version: a number that increases when names, labels, taints, declared features, cordons or the statuses of
-            conditions change. Caches of static filters depend on it.
+        conditions: the index of each node's condition statuses in :attr:`condition_sets`: int64, shape (capacity,).
+        condition_sets: the distinct sets of condition statuses, by type of the condition. The first set is empty.
+        version: a number that increases when names, labels, taints, declared features or cordons change. Caches of
+            static filters depend on it.
+        conditions_version: a number that increases when the status of a condition changes.
         revision: a number that increases when a node is added, replaced or removed.
         images_version: a number that increases when a node's images change.
         touched: the slots whose amounts changed since :attr:`epoch` last increased, in the order of the changes.
@@ -335,12 +338,16 @@ class NodeTable:
         self.cordoned: BoolArray = np.zeros(0, dtype=np.bool_)
         self.taints: IntArray = np.zeros(0, dtype=np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.conditions: IntArray = np.zeros(0, dtype=np.int64)
+        self.condition_sets: list[dict[str, str]] = [{}]
         self.version = 0
+        self.conditions_version = 0
         self.revision = 0
         self.images_version = 0
         self.touched: list[int] = []
         self.epoch = 0
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
+        self._condition_set_of: dict[frozenset[tuple[str, str]], int] = {frozenset(): 0}
         self.label_keys: Counter[str] = Counter()
         self.no_domain: IntArray = np.zeros(0, dtype=np.int64)
         self._columns: dict[str, TopologyKey] = {}
@@ -431,9 +438,16 @@ class NodeTable:
             self.cordoned[slot] = node.unschedulable
             self.taints[slot] = self._taint_set(node.taints)
             self._refresh_columns(slot)
+        if old is None or old.condition_statuses != node.condition_statuses:
+            self.conditions_version += 1
+            self.conditions[slot] = self._condition_set(node)
         if old is None or old.images != node.images:
             self.images_version += 1
         return slot, old
+
+    def static_version(self, *, conditions: bool) -> int:
+        """Return a number that changes if :attr:`version` or, if a cache depends on it, ``conditions_version`` does."""
+        return self.version + self.conditions_version if conditions else self.version
 
     def drop(self, name: str) -> tuple[int, Node]:
         """Remove a node, free its slot, and return the slot and the node.
@@ -450,6 +464,7 @@ class NodeTable:
         self.used[slot] = False
         self.cordoned[slot] = False
         self.taints[slot] = 0
+        self.conditions[slot] = 0
         self.axis.count_nodes(node.allocatable, -1)
         self.allocatable[slot] = 0
         self.taken[slot] = 0
@@ -463,12 +478,13 @@ class NodeTable:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Return whether most of the stored label values or taint sets belong to nodes that no longer exist.
+        """Return whether most of the stored label values, taint sets or condition sets are those of former nodes.
 
         This happens because every new node has a new hostname, and autoscalers add taints whose value is a timestamp.
         """
         most = 2 * len(self) + _SPARE
-        return len(self.taint_sets) > most or any(len(column.values) > most for column in self._known.values())
+        sets = max(len(self.taint_sets), len(self.condition_sets))
+        return sets > most or any(len(column.values) > most for column in self._known.values())
 
     def release_columns(self) -> None:
         """Drop the columns of labels that no node has and that no counter references."""
@@ -478,13 +494,19 @@ class NodeTable:
                     del self._columns[key]
 
     def renumber(self) -> None:
-        """Renumber the domains and taint sets without gaps. Afterwards, the caller must rebuild all domain counters."""
+        """Renumber the domains, taint sets and condition sets without gaps.
+
+        Afterwards, the caller must rebuild all domain counters.
+        """
         self._columns.clear()
         self._known.clear()
         self.taint_sets = [()]
         self._taint_set_of = {(): 0}
+        self.condition_sets = [{}]
+        self._condition_set_of = {frozenset(): 0}
         for slot in self.slot_of.values():
             self.taints[slot] = self._taint_set(self.node(slot).taints)
+            self.conditions[slot] = self._condition_set(self.node(slot))
         self.version += 1
 
     def touch(self, slot: int) -> None:
@@ -565,6 +587,15 @@ class NodeTable:
             self.taint_sets.append(timeless)
         return found
 
+    def _condition_set(self, node: Node) -> int:
+        statuses = node.condition_statuses
+        key = frozenset(statuses.items())
+        found = self._condition_set_of.get(key)
+        if found is None:
+            found = self._condition_set_of[key] = len(self.condition_sets)
+            self.condition_sets.append(statuses)
+        return found
+
     def _refresh_columns(self, slot: int) -> None:
         for column in self._known.values():
             column.refresh(slot)
@@ -598,11 +629,12 @@ class NodeTable:
             self.used = np.pad(self.used, (0, more))
             self.cordoned = np.pad(self.cordoned, (0, more))
             self.taints = np.pad(self.taints, (0, more))
+            self.conditions = np.pad(self.conditions, (0, more))
             self.no_domain = np.full(self.capacity, -1, dtype=np.int64)
             self.version += 1
         return slot
 
 
 def _static(node: Node) -> tuple[object, ...]:
-    """Return the node fields that static filters read."""
-    return node.labels, node.taints, node.unschedulable, node.declared_features, node.condition_statuses
+    """Return the node fields that static filters read, except conditions."""
+    return node.labels, node.taints, node.unschedulable, node.declared_features

@@ -150,6 +150,7 @@ class FeasibilityChecker:
         self._checks_all = checks_all
         self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in filters)
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
+        self._reads_conditions = any(rule.reads_conditions for rule in self._on_nodes)
         self._anti_affinity = next((rule for rule in self._filters if isinstance(rule, AntiAffinityFilter)), None)
         self._erring = tuple(rule for rule in self._filters if isinstance(rule, ErrorReportingFilter))
         self._asked: dict[int, tuple[PodSpec, FiltersOfSpec]] = {}
@@ -239,10 +240,11 @@ class FeasibilityChecker:
         """
         nodes = self.snapshot.nodes
         most = len(self._eligible) >= _MAX_MASKS or len(self._eligible_of) >= _MAX_SPECS
-        if most or self._version != nodes.version:
+        version = nodes.static_version(conditions=self._reads_conditions)
+        if most or self._version != version:
             self._eligible.clear()
             self._eligible_of.clear()
-            self._version = nodes.version
+            self._version = version
         asked = (id(pod.spec), pod.node)
         found = self._eligible_of.get(asked)
         if found is None:

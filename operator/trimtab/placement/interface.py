@@ -36,6 +36,8 @@ class Filter(Protocol):
 
     name: ClassVar[str]
     reads: ClassVar[Reads]
+    reads_conditions: ClassVar[bool]
+    """Whether a filter that depends only on the node reads the statuses of conditions, which change often."""
 
     def __init__(self, snapshot: Snapshot) -> None: ...
 
@@ -109,6 +111,7 @@ class NodeFilter:
     name: ClassVar[str]
     reason: ClassVar[str] = ""
     reads: ClassVar[Reads] = "pods"
+    reads_conditions: ClassVar[bool] = False
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -170,10 +173,10 @@ class StaticFilter(NodeFilter):
         key = self.key(pod)
         if key is None:
             return None
-        nodes = self.snapshot.nodes
-        if self._version != nodes.version or len(self._verdicts) >= _MAX_VERDICTS:
+        version = self.snapshot.nodes.static_version(conditions=self.reads_conditions)
+        if self._version != version or len(self._verdicts) >= _MAX_VERDICTS:
             self._verdicts.clear()
-            self._version = nodes.version
+            self._version = version
         found = self._verdicts.get(key)
         if found is None:
             found = self._verdicts[key] = self.compute(pod)

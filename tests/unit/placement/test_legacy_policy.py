@@ -124,6 +124,28 @@ class TestPredicates:
             assert np.count_nonzero(placer.feasible(pod("p").build())) == 1
         assert np.count_nonzero(placer.feasible(pod("p").build())) == 0
 
+    def test_condition_that_changes_costs_only_profiles_that_read_conditions(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        snapshot = built([conditions(f"n{each}", Ready="True", MemoryPressure="False") for each in range(50)])
+        evaluated: list[object] = []
+        failed_of = filters.CheckNodeCondition.failed_of
+
+        def counted(statuses: Any, cordoned: bool) -> tuple[str, ...]:
+            evaluated.append(statuses)
+            return failed_of(statuses, cordoned)
+
+        monkeypatch.setattr(filters.CheckNodeCondition, "failed_of", staticmethod(counted))
+        legacy, other = Placer(snapshot, Profile((filters.CheckNodeCondition,), ())), Placer(snapshot)
+        candidate = pod("p").build()
+        eligible, version = other.eligible(candidate), snapshot.nodes.version
+        for each in range(50):
+            snapshot.put(conditions(f"n{each}", Ready="False", MemoryPressure="True").build())
+            assert np.count_nonzero(legacy.eligible(candidate)) == 49 - each
+        assert other.eligible(candidate) is eligible
+        assert snapshot.nodes.version == version
+        assert len(evaluated) <= 50 * 2 * 3, "each set of conditions is evaluated once, not each node"
+
     def test_memory_pressure_concerns_best_effort_pods_only(self) -> None:
         snapshot = built([conditions("full", MemoryPressure="True"), conditions("free", MemoryPressure="False")])
         rule = filters.CheckNodeMemoryPressure(snapshot)

@@ -7,7 +7,7 @@ filter lists its intentional differences from v1.11.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -57,15 +57,28 @@ class NodeLabelPresence(StaticFilter):
 class NodeConditionFilter(StaticFilter):
     """Rejects nodes with a failed condition. Conditions that the node does not report are ignored, except Ready.
 
+    Each distinct set of condition statuses is evaluated once, because thousands of nodes share a few sets.
+
     Attributes:
         best_effort_only: whether the filter applies only to BestEffort pods.
     """
 
+    reads_conditions: ClassVar = True
     best_effort_only: ClassVar[bool] = False
 
     @classmethod
     def failed(cls, node: Node) -> tuple[str, ...]:
         """Return the reason of each failed condition of a node; empty if the node passes."""
+        return cls.failed_of(node.condition_statuses, node.unschedulable)
+
+    @classmethod
+    def failed_of(cls, statuses: Mapping[str, str], cordoned: bool) -> tuple[str, ...]:
+        """Return the reasons of :meth:`failed` for nodes with these conditions.
+
+        Args:
+            statuses: the status of each condition by the condition's type.
+            cordoned: whether the node is cordoned.
+        """
         raise NotImplementedError
 
     def may_concern(self, spec: PodSpec) -> bool:
@@ -76,9 +89,8 @@ class NodeConditionFilter(StaticFilter):
 
     def compute(self, pod: Pod) -> BoolArray:
         nodes = self.snapshot.nodes
-        passing: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
-        for slot in nodes.slot_of.values():
-            passing[slot] = not self.failed(nodes.node(slot))
+        verdicts = [[not self.failed_of(each, cordoned) for cordoned in (False, True)] for each in nodes.condition_sets]
+        passing: BoolArray = np.array(verdicts, dtype=np.bool_)[nodes.conditions, nodes.cordoned.astype(np.int64)]
         return passing
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
@@ -97,13 +109,12 @@ class CheckNodeCondition(NodeConditionFilter):
     name: ClassVar = "CheckNodeCondition"
 
     @classmethod
-    def failed(cls, node: Node) -> tuple[str, ...]:
-        statuses = node.condition_statuses
+    def failed_of(cls, statuses: Mapping[str, str], cordoned: bool) -> tuple[str, ...]:
         conditions = {
             "node(s) were not ready": statuses.get("Ready") != "True",
             "node(s) were out of disk space": statuses.get("OutOfDisk", "False") != "False",
             "node(s) had unavailable network": statuses.get("NetworkUnavailable", "False") != "False",
-            "node(s) were unschedulable": node.unschedulable,
+            "node(s) were unschedulable": cordoned,
         }
         return tuple(reason for reason, failed in conditions.items() if failed)
 
@@ -118,8 +129,8 @@ class NodePressureFilter(NodeConditionFilter):
     condition: ClassVar[str]
 
     @classmethod
-    def failed(cls, node: Node) -> tuple[str, ...]:
-        return (cls.reason,) if node.condition_statuses.get(cls.condition) == "True" else ()
+    def failed_of(cls, statuses: Mapping[str, str], cordoned: bool) -> tuple[str, ...]:
+        return (cls.reason,) if statuses.get(cls.condition) == "True" else ()
 
 
 class CheckNodeMemoryPressure(NodePressureFilter):

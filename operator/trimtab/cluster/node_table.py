@@ -273,7 +273,8 @@ class SlotCounter:
 
 
 _LOG: Final = 65_536
-"""Maximum length of the log of changed slots. A reader that has fallen further behind must read all nodes again."""
+"""Minimum number of changes that the log of changed slots keeps, and half of its maximum length. A reader that has
+fallen further behind must read all nodes again."""
 
 _SPARE: Final = 1000
 """The table is not rebuilt before it has more than this number of stale label values, taint sets or condition sets."""
@@ -323,9 +324,6 @@ class NodeTable:
         conditions_version: a number that increases when the status of a condition changes.
         revision: a number that increases when a node is added, replaced or removed.
         images_version: a number that increases when a node's images change.
-        touched: the slots whose amounts changed since :attr:`epoch` last increased, in the order of the changes.
-        epoch: a number that increases when :attr:`touched` is truncated. A reader of an older epoch must assume that
-            any slot has changed.
     """
 
     def __init__(self) -> None:
@@ -344,8 +342,8 @@ class NodeTable:
         self.conditions_version = 0
         self.revision = 0
         self.images_version = 0
-        self.touched: list[int] = []
-        self.epoch = 0
+        self._touched: list[int] = []
+        self._forgotten = 0
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
         self._condition_set_of: dict[frozenset[tuple[str, str]], int] = {frozenset(): 0}
         self.label_keys: Counter[str] = Counter()
@@ -511,14 +509,28 @@ class NodeTable:
 
     def touch(self, slot: int) -> None:
         """Log that the amounts of a slot changed, for caches that depend on them."""
-        if len(self.touched) >= _LOG:
-            self.touch_all()
-        self.touched.append(slot)
+        if len(self._touched) >= 2 * _LOG:
+            self._forgotten += _LOG
+            del self._touched[:_LOG]
+        self._touched.append(slot)
 
     def touch_all(self) -> None:
         """Log that the amounts of any slot may have changed."""
-        self.touched.clear()
-        self.epoch += 1
+        self._forgotten = self.changes + 1
+        self._touched.clear()
+
+    @property
+    def changes(self) -> int:
+        """Return how many changes of amounts have been logged."""
+        return self._forgotten + len(self._touched)
+
+    def touched_since(self, number: int) -> list[int] | None:
+        """Return the slots whose amounts have changed since a given number of :attr:`changes`.
+
+        The slots are in the order of their changes, possibly with duplicates. The result is ``None`` if any slot may
+        have changed, because the log no longer contains all of these changes.
+        """
+        return None if number < self._forgotten else self._touched[number - self._forgotten :]
 
     def count_rows(self, rows: IntArray, out: Sequence[int], into: Sequence[int]) -> None:
         """Move requested amounts between slots.

@@ -155,7 +155,7 @@ class Placer(FeasibilityChecker):
             pods: pending pods, each with an empty ``node`` unless it requests that node.
         """
         made = []
-        rejected: dict[tuple[int, str, int, str], tuple[Pod, tuple[int, int], str]] = {}
+        rejected: dict[tuple[int, str, int, str], tuple[Pod, int, str]] = {}
         nodes = self.snapshot.nodes
         for pod in pods:
             slot = self.choose(pod, self.feasible(pod))
@@ -164,7 +164,7 @@ class Placer(FeasibilityChecker):
                 continue
             # Thousands of equal pods may be pending, so their message is built once as long as nothing changes.
             alike = (id(pod.spec), pod.namespace, id(pod.labels), pod.node)
-            now = (nodes.epoch, len(nodes.touched))
+            now = nodes.changes
             known = rejected.get(alike)
             if known is None or known[1] != now or pod.spec.volumes:
                 known = rejected[alike] = (pod, now, self.unschedulable_message(pod))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,10 @@ Points = npt.NDArray[np.int8]
 
 
 class _Entry(Generic[D]):
-    __slots__ = ("array", "epoch", "seen")
+    __slots__ = ("array", "seen")
 
-    def __init__(self, array: npt.NDArray[D], epoch: int, seen: int) -> None:
+    def __init__(self, array: npt.NDArray[D], seen: int) -> None:
         self.array = array
-        self.epoch = epoch
         self.seen = seen
 
 
@@ -69,22 +68,22 @@ class SlotCache(Generic[K, D]):
         """
         nodes = self._nodes
         entry = self._entries.get(key)
-        touched = nodes.touched
-        if entry is None or entry.epoch != nodes.epoch or len(entry.array) != nodes.capacity:
+        if entry is None or len(entry.array) != nodes.capacity:
+            return self._recompute(key, compute)
+        touched = nodes.touched_since(entry.seen)
+        if touched is None:
             return self._recompute(key, compute)
         self._entries[key] = self._entries.pop(key)  # least recently used first
-        changed = len(touched) - entry.seen
-        if not changed:
+        if not touched:
             return entry.array
-        if changed == 1:
-            slots: Any = touched[-1:]
-        else:
-            slots = list(set(touched[entry.seen :]))
+        slots = touched
+        if len(touched) > 1:
+            slots = list(set(touched))
             if len(slots) * self._recompute_share > nodes.capacity:
                 return self._recompute(key, compute)
         where = np.array(slots, dtype=np.int64)
         entry.array[where] = compute(key, where)
-        entry.seen = len(touched)
+        entry.seen += len(touched)
         return entry.array
 
     def _recompute(self, key: K, compute: Callable[[K, Slots], npt.NDArray[D]]) -> npt.NDArray[D]:
@@ -92,5 +91,5 @@ class SlotCache(Generic[K, D]):
         if len(self._entries) >= _MAX_KEYS:
             del self._entries[next(iter(self._entries))]
         array = compute(key, slice(None))
-        self._entries[key] = _Entry(array, self._nodes.epoch, len(self._nodes.touched))
+        self._entries[key] = _Entry(array, self._nodes.changes)
         return array

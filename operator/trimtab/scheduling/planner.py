@@ -90,8 +90,8 @@ class Reject(Struct, frozen=True, gc=False):
 Decision = Bind | Reject
 
 
-_NEVER: Final = (-1, -1)
-"""A state of the snapshot that never occurs."""
+_NEVER: Final = -1
+"""A number of changes of the snapshot that never occurs."""
 
 
 class _Rejection(Struct, frozen=True):
@@ -128,7 +128,7 @@ class CyclePlanner:
             name: PreemptionPlanner(snapshot, placer, reservations=self._reservations)
             for name, placer in placers.items()
         }
-        self._rejections: dict[tuple[int, str, int], tuple[tuple[int, int], _Rejection]] = {}
+        self._rejections: dict[tuple[int, str, int], tuple[int, _Rejection]] = {}
 
     def plan(self, batch: Sequence[Pod], nominated: Iterable[Pod] = (), victims: Iterable[Pod] = ()) -> list[Decision]:
         """Decide on pending pods in the given order, and apply the decisions to the snapshot.
@@ -214,7 +214,7 @@ class CyclePlanner:
     def _reject(self, pod: Pod, placer: Placer) -> Reject:
         nodes = self._snapshot.nodes
         alike = (id(pod.spec), pod.namespace, id(pod.labels))
-        now = (nodes.epoch, len(nodes.touched))
+        now = nodes.changes
         known = self._rejections.get(alike)
         alone = bool(pod.nominated_node) or pod.uid in self.verdicts
         if known is not None and known[0] == now and not pod.spec.volumes and not alone:
@@ -226,7 +226,7 @@ class CyclePlanner:
             rejection = self._diagnose(pod, placer)
             if pod.uid not in self.verdicts and (not alone or waiting is not None):
                 # The preemption of a nominated pod applies to that pod only, so other pods must not share this entry.
-                self._rejections[alike] = (_NEVER if alone else now, rejection)
+                self._rejections[alike] = (_NEVER if alone else nodes.changes, rejection)
         found = rejection.preemption
         if isinstance(found, NoPreemption):
             message = _joined(rejection.message, found.message)

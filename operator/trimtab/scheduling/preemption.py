@@ -129,7 +129,6 @@ _UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), ())
 class _Kept(Struct):
     """The cached candidates for pods with equal requests and priority, by slot."""
 
-    epoch: int
     seen: int
     by_slot: dict[int, _Candidate | _NoRoom]
 
@@ -327,11 +326,13 @@ class PreemptionPlanner:
             return {}  # a change on one node can change what fits on another
         key = (self._snapshot.amounts(pod.spec).wanted, pod.priority)
         known = self._kept.get(key)
-        if known is None or known.epoch != nodes.epoch:
-            known = self._kept[key] = _Kept(nodes.epoch, len(nodes.touched), {})
-        for slot in nodes.touched[known.seen :]:
+        touched = None if known is None else nodes.touched_since(known.seen)
+        if known is None or touched is None:
+            known, touched = _Kept(nodes.changes, {}), []
+            self._kept[key] = known
+        for slot in touched:
             known.by_slot.pop(slot, None)
-        known.seen = len(nodes.touched)
+        known.seen += len(touched)
         return known.by_slot
 
     def _changed(self, candidate: _Candidate) -> bool:

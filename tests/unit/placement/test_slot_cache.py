@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.builders import node, pod
+from trimtab.cluster import node_table
 from trimtab.cluster.resources import CPU, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement import slot_cache
@@ -56,3 +58,21 @@ def test_least_recently_used_key_is_dropped_first(monkeypatch):
     assert len(counting.passes) == 3
     counting.kept.of(2, counting.compute)
     assert len(counting.passes) == 4
+
+
+def test_reader_that_keeps_up_never_recomputes_all_slots_when_the_log_is_truncated(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(node_table, "_LOG", 10)
+    picture = snapshot()
+    counting, slow = Counting(picture), Counting(picture)
+    slow.kept.of(100, slow.compute)
+    bound = pod("p").on("n3").cpu("1").build()
+    for _ in range(30):
+        counting.kept.of(100, counting.compute)
+        picture.put(bound)
+        picture.remove(bound)
+    assert counting.passes == [picture.nodes.capacity, *[1] * 29]
+    slow.kept.of(100, slow.compute)
+    assert slow.passes == [picture.nodes.capacity] * 2, "the log no longer contains all changes"
+    picture.nodes.touch_all()
+    counting.kept.of(100, counting.compute)
+    assert counting.passes[-1] == picture.nodes.capacity

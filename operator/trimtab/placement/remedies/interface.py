@@ -29,22 +29,22 @@ class TerminatingPods:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.on: dict[int, tuple[str, ...]] = {}
-        self._epoch = -1
-        self._seen = 0
+        self._seen = -1
         self.refresh(snapshot)
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Update the cache from the snapshot, using the node table's log of changes."""
         nodes = snapshot.nodes
-        if self._epoch == nodes.epoch:
-            slots = set(nodes.touched[self._seen :])
+        touched = nodes.touched_since(self._seen)
+        if touched is not None:
+            slots = set(touched)
         else:  # the log was truncated: scan all pods
             self.on.clear()
             leaving = [pod for pod in snapshot.pods.values() if pod.deleted is not None]
             slots = {slot for pod in leaving if (slot := snapshot.slot(pod)) is not None}
         for slot in slots:
             self._read(snapshot, slot)
-        self._epoch, self._seen = nodes.epoch, len(nodes.touched)
+        self._seen = nodes.changes
 
     def _read(self, snapshot: Snapshot, slot: int) -> None:
         node = snapshot.nodes.at[slot]

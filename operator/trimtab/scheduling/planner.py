@@ -265,7 +265,7 @@ class CyclePlanner:
             for victim in self._in_progress:
                 self._ledger.take(victim)
             for each in self._preemption.values():
-                each.use_budgets(self._ledger)
+                each.start_cycle(self._ledger)
 
 
 def _joined(message: str, clause: str) -> str:

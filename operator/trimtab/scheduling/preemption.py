@@ -7,8 +7,9 @@
 Source: kube-scheduler v1.36 ``framework/preemption`` and ``plugins/defaultpreemption``. The candidate nodes, the
 reprieved victims and the ranking of nodes are those of kube-scheduler. The differences are:
 
-- Candidates are examined in the order of node names from an offset that is derived from the preemptor's UID instead of
-  a random one, so that plans are deterministic.
+- Candidates are examined in the order of node names. The first one is derived from the UID of the first preemptor of
+  the plan instead of a random number, so that plans are deterministic and all preemptors of a plan use the same cached
+  candidates.
 - Terminating pods are not victims. A pod that fits once they have ended is nominated to their node and preempts no pod,
   unless their grace periods exceed ``MAX_WAIT`` and victims on another node make room earlier.
 - A nominated pod waits only while it fits once the terminating pods on its node have ended. kube-scheduler waits for
@@ -17,8 +18,9 @@ reprieved victims and the ranking of nodes are those of kube-scheduler. The diff
 - The victims of a plan are treated as terminating and the preemptor's capacity is reserved. So a batch never selects a
   victim twice, and no other pod of the batch is bound to the reserved capacity.
 
-The candidate of a node is cached until the pods of the node or their PodDisruptionBudgets change. In a batch of
-identical pods, each further pod therefore needs only a comparison of at most a few hundred cached candidates.
+The candidate of a node is cached until the pods of the node change, or until their PodDisruptionBudgets allow another
+number of them to be removed. In a batch of identical pods, each further pod therefore needs only a comparison of at
+most a few hundred cached candidates.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from msgspec import Struct
 from trimtab.cluster.resources import PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
-from trimtab.kube.objects import Pod, PodSpec
+from trimtab.kube.objects import LabelSelector, Pod, PodDisruptionBudget, PodSpec
 from trimtab.placement.feasibility import fit_error_message
 from trimtab.placement.filters.nodes import shortage_text
 from trimtab.placement.placer import Placer
@@ -102,14 +104,27 @@ class NoPreemption(Struct, frozen=True):
 _Rank = tuple[int, bool, int, int, int, float]
 
 
+class _Allowance(Struct, frozen=True):
+    """What a candidate depends on of a PodDisruptionBudget that selects pods on the node.
+
+    Attributes:
+        budget: the budget as it was read.
+        pods: number of pods on the node that use the budget's allowance.
+        allowed: number of them that the budget allowed to remove.
+    """
+
+    budget: PodDisruptionBudget
+    pods: int
+    allowed: int
+
+
 class _Candidate(Struct, frozen=True):
     """The victims on one node, and the rank by which the node is compared with others."""
 
     victims: tuple[Pod, ...]
     violating: frozenset[str]
     rank: _Rank
-    budgets: tuple[tuple[str, int], ...]
-    """Key and remaining allowance, at the time of the computation, of each PodDisruptionBudget of pods on the node."""
+    allowances: tuple[_Allowance, ...]
 
 
 _NO_VICTIMS: Final[_Rank] = (0, False, -_PRIORITY_OFFSET, 0, 0, 0.0)
@@ -155,19 +170,22 @@ class PreemptionPlanner:
         self._placer = placer
         self._ledger = ledger or BudgetLedger(snapshot)
         self._reservations = Reservations(snapshot) if reservations is None else reservations
-        self._budgets = dict(snapshot.budgets)
+        self._selectors = _selectors(snapshot)
+        self._start: int | None = None
         self._kept: dict[object, _Kept] = {}
         self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(snapshot.nodes, recompute_share=1)
 
-    def use_budgets(self, ledger: BudgetLedger) -> None:
+    def start_cycle(self, ledger: BudgetLedger) -> None:
         """Start a scheduling cycle with the current PodDisruptionBudgets.
 
         Args:
             ledger: the remaining allowances, which several planners of one cycle share.
         """
         self._ledger = ledger
-        if self._budgets != self._snapshot.budgets:
-            self._budgets = dict(self._snapshot.budgets)
+        self._start = None
+        selectors = _selectors(self._snapshot)
+        if self._selectors != selectors:  # a budget may select pods for which a candidate has not read it
+            self._selectors = selectors
             self._kept.clear()
 
     def plan(self, pod: Pod) -> Preemption | NoPreemption:
@@ -286,15 +304,20 @@ class PreemptionPlanner:
         """Return the slot of the best candidate and the candidate, or the number of nodes by reason if there is none.
 
         As in kube-scheduler, not all nodes are examined. The search continues at least until it finds a node on which
-        no removal violates a PodDisruptionBudget. Each pod starts at another node, so that the victims of many
-        preemptors are not all on the first nodes. In a tie, the candidate that was examined first is the best one.
+        no removal violates a PodDisruptionBudget. Each cycle starts at another node, so that the victims are not always
+        on the first nodes. In a tie, the candidate that was examined first is the best one.
 
         Args:
             pod: the preemptor.
             possible: the slots to examine, in the order of node names.
             potential: number of nodes on which the pod might fit if pods were removed (``potentialNodes``).
         """
-        ordered = np.roll(possible, -(crc32(pod.uid.encode()) % max(len(possible), 1)))
+        nodes = self._snapshot.nodes
+        if self._start is None:
+            self._start = crc32(pod.uid.encode())
+        # A position among all nodes: one among the possible nodes would shift when a preemption removes one of them.
+        start = np.searchsorted(nodes.rank()[possible], self._start % max(len(nodes), 1))
+        ordered = np.roll(possible, -start)
         # The victims of other preemptors may leave room for this pod too, and then it needs no victims.
         shared = self._reservations.mask()[ordered]
         ordered = np.concatenate((ordered[shared], ordered[~shared]))
@@ -336,15 +359,25 @@ class PreemptionPlanner:
         return known.by_slot
 
     def _changed(self, candidate: _Candidate) -> bool:
+        """Return whether the PodDisruptionBudgets of a candidate have changed in a way that matters to it."""
         budgets = self._snapshot.budgets
-        return any(key not in budgets or self._ledger.left(budgets[key]) != left for key, left in candidate.budgets)
+        for each in candidate.allowances:
+            budget = budgets.get(each.budget.key)
+            if budget is None or budget.disrupted_pods != each.budget.disrupted_pods:
+                return True
+            if self._allowed(budget, each.pods) != each.allowed:
+                return True
+        return False
+
+    def _allowed(self, budget: PodDisruptionBudget, pods: int) -> int:
+        return min(max(self._ledger.left(budget), 0), pods)
 
     # --- victims --------------------------------------------------------------------------------------------------
 
     def _examine(self, pod: Pod, slot: int) -> _Candidate | _NoRoom:
         """Return the victims on one node: all pods of lower priority that cannot be kept (``SelectVictimsOnNode``)."""
         lower = sorted(self._lower(pod, slot), key=_importance)
-        violating, others, budgets = self._split([each for each in lower if each.deleted is None])
+        violating, others, allowances = self._split([each for each in lower if each.deleted is None])
         ending = [each for each in lower if each.deleted is not None and not _is_slow(each)]
         slow = [each for each in lower if each.deleted is not None and _is_slow(each)]
         removed = self._reprieve(pod, slot, ending, (*slow, *violating, *others))
@@ -354,32 +387,35 @@ class PreemptionPlanner:
         keys = frozenset(each.key for each in violating if id(each) in chosen)
         waits = any(id(each) in chosen for each in slow)
         victims = tuple(sorted((each for each in removed if each.deleted is None), key=_importance))
-        return _Candidate(victims, keys, _rank(victims, len(keys), waits), budgets)
+        return _Candidate(victims, keys, _rank(victims, len(keys), waits), allowances)
 
     def _lower(self, pod: Pod, slot: int) -> list[Pod]:
         """Return the pods of lower priority on a node, including terminating ones."""
         on_node = self._snapshot.pods_on(self._snapshot.nodes.node(slot).name)
         return [each for each in on_node if each.priority < pod.priority and not each.terminal]
 
-    def _split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod], tuple[tuple[str, int], ...]]:
+    def _split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod], tuple[_Allowance, ...]]:
         """Return the pods whose removal violates a budget, the other pods, and the budgets with their allowances.
 
         As in ``filterPodsWithPDBViolation``, the pods consume the allowances of the budgets in the given order.
         """
-        left: dict[str, int] = {}
-        read: dict[str, int] = {}
+        read: dict[str, PodDisruptionBudget] = {}
+        counts: Counter[str] = Counter()
         violating: list[Pod] = []
         others: list[Pod] = []
         for pod in pods:
             violates = False
             for budget in self._ledger.matching(pod) if pod.labels else ():
+                read[budget.key] = budget
                 if pod.name in budget.disrupted_pods:
                     continue
-                read.setdefault(budget.key, self._ledger.left(budget))
-                left[budget.key] = left.get(budget.key, read[budget.key]) - 1
-                violates = violates or left[budget.key] < 0
+                counts[budget.key] += 1
+                violates = violates or counts[budget.key] > self._ledger.left(budget)
             (violating if violates else others).append(pod)
-        return violating, others, tuple(read.items())
+        allowances = (
+            _Allowance(budget, counts[key], self._allowed(budget, counts[key])) for key, budget in read.items()
+        )
+        return violating, others, tuple(allowances)
 
     def _reprieve(self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]) -> list[Pod] | _NoRoom:
         """Return the pods on a node that cannot be kept, if the pod fits without all pods of lower priority.
@@ -456,6 +492,10 @@ class PreemptionPlanner:
         for column, short in self._short(pod):
             counts[shortage_text(self._snapshot, column)] += int(np.count_nonzero(lower & short))
         return fit_error_message(len(nodes), counts)
+
+
+def _selectors(snapshot: Snapshot) -> dict[str, LabelSelector | None]:
+    return {key: budget.selector for key, budget in snapshot.budgets.items()}
 
 
 def _importance(pod: Pod) -> tuple[int, float]:

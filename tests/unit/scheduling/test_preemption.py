@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders import budget, node, pod
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.scheduling.preemption import (
@@ -208,11 +209,59 @@ class TestSearch:
                 made.reserve(found)
         assert victims == 10, "each victim leaves room for four preemptors"
 
-    def test_preemptors_start_at_different_nodes(self) -> None:
+    def test_cycles_start_at_different_nodes(self) -> None:
         nodes = [sized(f"n{each}") for each in range(100)]
         made = planner(*nodes, *(placed(f"low-{each}", f"n{each}", "1") for each in range(100)))
-        found = [made.plan(high("4").uid(f"uid-{each}").build()) for each in range(100)]
+        found = []
+        for each in range(100):
+            made.start_cycle(BudgetLedger(made._snapshot))
+            found.append(made.plan(high("4").uid(f"uid-{each}").build()))
         assert len({each.node for each in found if isinstance(each, Preemption)}) > 50
+
+    def test_equal_preemptors_of_a_cycle_use_the_same_candidates(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        snapshot, _ = self.full(300)
+        snapshot.put(budget("all").selecting().allowing(40).build())
+        examined = count_examined(monkeypatch)
+        made = PreemptionPlanner(snapshot, Placer(snapshot))
+        with snapshot.fork():
+            for number in range(30):
+                found = made.plan(high("4").uid(f"uid-{number}").merge(metadata={"name": f"high-{number}"}).build())
+                assert isinstance(found, Preemption)
+                assert (len(found.victims), found.violations) == (1, 0)
+                made.reserve(found)
+        assert len(examined) <= 100 + 2 * 30, "each further preemptor examines few nodes"
+
+    def test_changed_budget_concerns_only_the_nodes_of_its_pods(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        snapshot, pods = self.full(100)
+        guard = budget("guard").selecting(app=pods[7].labels["app"]).allowing(1).build()
+        snapshot.put(guard)
+        examined = count_examined(monkeypatch)
+        made = PreemptionPlanner(snapshot, Placer(snapshot))
+        made.plan(high("4").build())
+        for changed, nodes in (
+            (replace(guard, disruptions_allowed=2), []),
+            (replace(guard, disruptions_allowed=0), [pods[7].node]),
+            (replace(guard, disruptions_allowed=0, disrupted_pods=(pods[7].name,)), [pods[7].node]),
+            (guard, [pods[7].node]),
+        ):
+            examined.clear()
+            snapshot.put(changed)
+            made.start_cycle(BudgetLedger(snapshot))
+            made.plan(high("4").build())
+            assert examined == nodes
+
+
+def count_examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the name of each node that a planner examines is added."""
+    examined: list[str] = []
+    examine = PreemptionPlanner._examine
+
+    def counted(self: PreemptionPlanner, pod: Pod, slot: int) -> Any:
+        examined.append(self._snapshot.nodes.node(slot).name)
+        return examine(self, pod, slot)
+
+    monkeypatch.setattr(PreemptionPlanner, "_examine", counted)
+    return examined
 
 
 class TestEligibility:

@@ -281,6 +281,13 @@ class FeasibilityChecker:
                 return False
         return True
 
+    def is_helped_by(self, pod: Pod, other: Pod) -> bool:
+        """Return whether another pod on a node may be the reason why some node is feasible for the pod.
+
+        The result depends only on the other pod's namespace and labels, and on whether it has volumes.
+        """
+        return any(rule.concerns(pod) and rule.helped_by(pod, other) for rule in self._rules(pod.spec).on_pods)
+
     def is_only_repelled(self, pod: Pod) -> bool:
         """Return whether other pods affect the pod's feasible nodes only by their usage and required anti-affinity.
 

@@ -56,6 +56,14 @@ class Filter(Protocol):
         """
         ...
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        """Return whether another pod on a node may be the reason why some node passes for the pod.
+
+        The method is only called for filters that read pods. It must return true if this is unknown. The result depends
+        only on the other pod's namespace and labels, and on whether it has volumes.
+        """
+        ...
+
     def refusal(self, pod: Pod) -> str | None:
         """Return the reason if the filter rejects the pod on all nodes (PreFilter), otherwise ``None``.
 
@@ -121,6 +129,9 @@ class NodeFilter:
 
     def concerns(self, pod: Pod) -> bool:
         return self.may_concern(pod.spec)
+
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return True
 
     def refusal(self, pod: Pod) -> str | None:
         return None

@@ -208,6 +208,7 @@ class CyclePlanner:
             slot = placer.choose(pod, feasible, added)
         if slot is not None:
             node, number = self._snapshot.nodes.node(slot).name, int(np.count_nonzero(feasible))
+            self._reservations.release_claims(pod)
             return Bind(pod, node, number, place(self._snapshot, pod, placer, slot))
         return self._reject(pod, placer)
 

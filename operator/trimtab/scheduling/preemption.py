@@ -26,7 +26,7 @@ most a few hundred cached candidates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -125,6 +125,8 @@ class _Candidate(Struct, frozen=True):
     violating: frozenset[str]
     rank: _Rank
     allowances: tuple[_Allowance, ...]
+    ended: tuple[Pod, ...]
+    """The pods of lower priority that are no longer on the node once the preemptor fits: victims, terminating pods."""
 
 
 _NO_VICTIMS: Final[_Rank] = (0, False, -_PRIORITY_OFFSET, 0, 0, 0.0)
@@ -137,7 +139,7 @@ class _NoRoom(Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
-_UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), ())
+_UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), (), ())
 """Placeholder for a node that was not examined."""
 
 
@@ -233,7 +235,9 @@ class PreemptionPlanner:
         if slot is not None and self._placer.eligible(pod)[slot] and self._placer.refusal(pod) is None:
             ending = [each for each in self._lower(pod, slot) if each.deleted is not None]
             if ending and not isinstance(self._reprieve(pod, slot, ending, ()), _NoRoom):
-                return TERMINATING
+                with self._reservations.suspended(pod, self._placer) as suspended:
+                    if not suspended or not self._reasons_after(pod, slot, ending):
+                        return TERMINATING
         return None
 
     def _resolvable(self, pod: Pod) -> BoolArray:
@@ -323,23 +327,65 @@ class PreemptionPlanner:
         ordered = np.concatenate((ordered[shared], ordered[~shared]))
         enough = max(potential * MIN_CANDIDATES_PERCENTAGE // 100, MIN_CANDIDATES) + int(np.count_nonzero(shared))
         kept = self._kept_for(pod)
-        best: tuple[int, _Candidate] | None = None
         reasons: Counter[str] = Counter()
-        number = 0
-        for slot in ordered.tolist():
+        slots = iter(ordered.tolist())
+        while candidates := self._next_candidates(pod, slots, enough, kept, reasons):
+            found = self._first_without_reservations(pod, candidates, reasons)
+            if found is not None:
+                return found
+        return reasons
+
+    def _next_candidates(
+        self,
+        pod: Pod,
+        slots: Iterator[int],
+        enough: int,
+        kept: dict[int, _Candidate | _NoRoom],
+        reasons: Counter[str],
+    ) -> list[tuple[int, _Candidate]]:
+        """Return candidates until there are enough, and count the reasons of the nodes that are none."""
+        found: list[tuple[int, _Candidate]] = []
+        best: _Candidate | None = None
+        for slot in slots:
             candidate = kept.get(slot, _UNKNOWN)
             if isinstance(candidate, _Candidate) and (candidate is _UNKNOWN or self._changed(candidate)):
                 candidate = kept[slot] = self._examine(pod, slot)
             if isinstance(candidate, _NoRoom):
                 reasons.update(dict.fromkeys(candidate.reasons, 1))
                 continue
-            number += 1
-            if best is None or candidate.rank < best[1].rank:
-                best = slot, candidate
+            found.append((slot, candidate))
+            if best is None or candidate.rank < best.rank:
+                best = candidate
             # Violations are the first criterion, so if any candidate has none, the best has none.
-            if (number >= enough and not best[1].violating) or best[1].rank == _NO_VICTIMS:
+            if (len(found) >= enough and not best.violating) or best.rank == _NO_VICTIMS:
                 break
-        return reasons if best is None else best
+        return found
+
+    def _first_without_reservations(
+        self, pod: Pod, candidates: Sequence[tuple[int, _Candidate]], reasons: Counter[str]
+    ) -> tuple[int, _Candidate] | None:
+        """Return the best candidate on which the pod also fits without the reservations, which are suspended only once.
+
+        Args:
+            pod: the preemptor.
+            candidates: the candidates and their slots, at least one, in the order in which they were examined.
+            reasons: the reasons of candidates that are better but on which the pod does not fit are counted here.
+        """
+        with self._reservations.suspended(pod, self._placer) as suspended:
+            if not suspended:
+                return min(candidates, key=_rank_of)
+            for slot, candidate in sorted(candidates, key=_rank_of):
+                if not (texts := self._reasons_after(pod, slot, candidate.ended)):
+                    return slot, candidate
+                reasons.update(dict.fromkeys(texts, 1))
+        return None
+
+    def _reasons_after(self, pod: Pod, slot: int, ended: Iterable[Pod]) -> tuple[str, ...]:
+        """Return why a node is not feasible for a pod after other pods have ended; empty if it is feasible."""
+        with self._snapshot.fork():
+            for each in ended:
+                self._snapshot.remove(each)
+            return self._placer.first_reasons(pod, slot)
 
     def _kept_for(self, pod: Pod) -> dict[int, _Candidate | _NoRoom]:
         """Return the cached candidates for pods with the same requests and priority, except those of changed slots."""
@@ -387,7 +433,7 @@ class PreemptionPlanner:
         keys = frozenset(each.key for each in violating if id(each) in chosen)
         waits = any(id(each) in chosen for each in slow)
         victims = tuple(sorted((each for each in removed if each.deleted is None), key=_importance))
-        return _Candidate(victims, keys, _rank(victims, len(keys), waits), allowances)
+        return _Candidate(victims, keys, _rank(victims, len(keys), waits), allowances, (*ending, *removed))
 
     def _lower(self, pod: Pod, slot: int) -> list[Pod]:
         """Return the pods of lower priority on a node, including terminating ones."""
@@ -470,8 +516,7 @@ class PreemptionPlanner:
                 if self._placer.first_failing_filter(pod, slot) is not None:
                     self._snapshot.remove(each)
                     victims.append(each)
-            reasons = self._reservations.reasons_without(pod, self._placer, slot)
-            return _NoRoom(reasons) if reasons else victims
+            return victims
 
     def _message(self, pod: Pod, resolvable: BoolArray, reasons: Counter[str]) -> str:
         """Return the message for a pod without candidates.
@@ -496,6 +541,10 @@ class PreemptionPlanner:
 
 def _selectors(snapshot: Snapshot) -> dict[str, LabelSelector | None]:
     return {key: budget.selector for key, budget in snapshot.budgets.items()}
+
+
+def _rank_of(candidate: tuple[int, _Candidate]) -> _Rank:
+    return candidate[1].rank
 
 
 def _importance(pod: Pod) -> tuple[int, float]:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import ZONE, budget, node, pod, pv, pvc, selector, storage_class
+from tests.builders import HOSTNAME, ZONE, budget, expression, node, pod, pv, pvc, selector, storage_class
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
 from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, Reject
+from trimtab.scheduling.reservations import Reservations
 
 
 def sized(name: str, cpu: str = "4") -> Any:
@@ -275,3 +277,112 @@ def test_pods_without_uids_do_not_share_a_reservation() -> None:
     low = [running(f"low-{on}", on, "4") for on in "ab"]
     decisions = planned(batch, sized("a"), sized("b"), *low)
     assert sorted(found for found in preempted(decisions) if found) == [("a", ["low-a"]), ("b", ["low-b"])]
+
+
+def count_puts(monkeypatch: pytest.MonkeyPatch, prefix: str) -> list[str]:
+    """Return a list to which the name of each pod that a snapshot stores is added, if it has this prefix."""
+    stored: list[str] = []
+    put_pod = Snapshot._put_pod
+
+    def counted(self: Snapshot, pod: Pod) -> None:
+        if pod.name.startswith(prefix):
+            stored.append(pod.name)
+        put_pod(self, pod)
+
+    monkeypatch.setattr(Snapshot, "_put_pod", counted)
+    return stored
+
+
+def test_nominated_pods_are_not_suspended_for_pods_that_they_cannot_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [sized(f"n{number}", "40").labels({ZONE: "a"}) for number in range(10)]
+    databases = tuple(
+        pending(f"database-{each}", "1", 9, nominated=f"n{each % 10}").labels(app="database") for each in range(40)
+    )
+    kinds: tuple[Any, ...] = (
+        lambda web: web.spread(),
+        lambda web: web.anti_affinity(),
+        lambda web: web.affinity(labelSelector=selector(app="web")),
+    )
+    batch = [kinds[each % 3](pending(f"web-{each}", "1", 5).labels(app="web")) for each in range(9)]
+    there = [node.build() for node in (*nodes, running("web-there", "n0").labels(app="web"))]
+    snapshot = Snapshot([*there, *(each.build() for each in (*batch, *databases))])
+    planner = CyclePlanner(snapshot, {"trimtab": Placer(snapshot, DEFAULT)})
+    with snapshot.fork():
+        stored = count_puts(monkeypatch, "database")
+        decisions = planner.plan([each.build() for each in batch], [each.build() for each in databases])
+        assert len(stored) == 40, "each is placed on its node once"
+    assert all(nodes_of(decisions))
+
+
+def test_nominated_pods_are_suspended_once_for_all_candidates_of_a_preemptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [sized(f"n{number}").labels({ZONE: "a"}) for number in range(30)]
+    low = [running(f"low-{number}", f"n{number}", "4", 1) for number in range(30)]
+    nominated = tuple(
+        pending(f"nominated-{each}", "100m", 9, nominated=f"n{each}").labels(app="web") for each in range(20)
+    )
+    web = pending("web", "2", 9).labels(app="web").spread()
+    stored = count_puts(monkeypatch, "nominated")
+    [found] = preempted(planned([web], *nodes, *low, nominated=nominated))
+    assert found is not None
+    assert len(stored) <= 3 * 20, "they are reserved, suspended and reserved again"
+
+
+def test_bind_reserves_a_claim_that_was_reserved_only_for_a_nominated_pod() -> None:
+    things = [storage_class("local"), pvc("data").of_class("local"), pv("disk").of_class("local").on("a")]
+    waiting = pending("waiting", "1", 5, nominated="a").claim("data")
+    decisions = planned([pending("other", "1", 5).claim("data"), waiting], sized("a"), *things)
+    assert nodes_of(decisions) == ["a", "a"]
+    reserved = [[each.old.key for each in bind.reserved] for bind in decisions if isinstance(bind, Bind)]
+    assert reserved == [["disk"], []]
+
+
+def test_pod_must_also_fit_without_the_volumes_that_are_reserved_for_a_nominated_pod() -> None:
+    """Without the reservation, the shared claim takes the small volume, and no volume is left for the second claim."""
+    local = storage_class("local", "kubernetes.io/no-provisioner")
+    small = pv("small").capacity("5Gi").of_class("local").on("b").labels(disk="ssd")
+    large = pv("large").capacity("10Gi").of_class("local").where(expression(HOSTNAME, "In", "a", "b"))
+    shared = pvc("shared").of_class("local").request("2Gi")
+    second = pvc("second").of_class("local").request("3Gi").selecting(disk="ssd")
+    waiting = pending("waiting", "1", 9, nominated="a").claim("shared")
+    nodes = [sized(name).labels({HOSTNAME: name}) for name in "ab"]
+    batch = [pending("other", "1", 5).claim("shared").claim("second")]
+    [decision] = planned(batch, *nodes, local, small, large, shared, second, nominated=(waiting,))
+    assert isinstance(decision, Reject)
+    assert decision.rejected_by == {"VolumeBinding"}
+
+
+_TEMPLATES: tuple[Any, ...] = (
+    lambda made: made,
+    lambda made: made.spread(),
+    lambda made: made.anti_affinity(),
+    lambda made: made.affinity(ZONE, labelSelector=selector(app="web")),
+    lambda made: made.host_port(80),
+)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("web", "db")), st.sampled_from(_TEMPLATES), st.integers(0, 5), st.booleans()),
+        max_size=8,
+    )
+)
+def test_reservations_that_stay_do_not_change_where_a_pod_fits(pods: list[Any]) -> None:
+    """Only the reservations that may help the pod are suspended; the result is the same as if all were."""
+    nodes = [sized(f"n{number}", "3").labels({ZONE: "abc"[number % 3]}).build() for number in range(6)]
+    there, nominated = [], []
+    for number, (app, template, slot, waits) in enumerate(pods):
+        made = template(pending(f"p{number}", "1", 9).labels(app=app))
+        (nominated if waits else there).append((made if waits else made.on(f"n{slot}")).build())
+    snapshot = Snapshot([*nodes, *there, *nominated])
+    placer = Placer(snapshot, DEFAULT)
+    slots = [slot for _, _, slot, waits in pods if waits]
+    for number, template in enumerate(_TEMPLATES):
+        candidate = template(pending(f"candidate-{number}", "1", 5).labels(app="web")).build()
+        expected = placer.feasible(candidate)
+        with snapshot.fork():
+            reservations = Reservations(snapshot)
+            for pod_, slot in zip(nominated, slots, strict=True):
+                reservations.add(pod_, placer, snapshot.nodes.slot_of[f"n{slot}"])
+            expected &= placer.feasible(candidate)
+            assert reservations.feasible(candidate, placer).tolist() == expected.tolist()

@@ -17,6 +17,7 @@ from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import LabelSelector, Node, Pod, PodSpec, Service
 from trimtab.kube.rules.in_tree_volumes import MIGRATED
+from trimtab.kube.rules.selectors import matches_labels
 from trimtab.kube.rules.taints import NO_EXECUTE, find_untolerated_taint
 from trimtab.placement.filters.nodes import TaintToleration
 from trimtab.placement.filters.volumes import ATTACHABLE_KINDS, NodeVolumeLimits, attached_volumes
@@ -215,6 +216,9 @@ class MaxVolumeCount(NodeFilter):
     def may_concern(self, spec: PodSpec) -> bool:
         return any(volume.kind in ATTACHABLE_KINDS for volume in spec.volumes)
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return bool(other.spec.volumes)
+
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.may_concern(pod.spec):
             return None
@@ -293,6 +297,11 @@ class ServiceAffinity(StaticFilter):
 
     def concerns(self, pod: Pod) -> bool:
         return True
+
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return other.namespace == pod.namespace and any(
+            matches_labels(each, other.labels) for each in self._services.of(pod)
+        )
 
     def passing(self, pod: Pod) -> BoolArray | None:
         nodes = self.snapshot.nodes

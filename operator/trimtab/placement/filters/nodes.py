@@ -274,6 +274,9 @@ class NodePorts(NodeFilter):
     def may_concern(self, spec: PodSpec) -> bool:
         return bool(spec.host_ports)
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return False
+
     def passing(self, pod: Pod) -> BoolArray | None:
         if not pod.spec.host_ports:
             return None

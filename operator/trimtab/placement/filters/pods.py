@@ -14,6 +14,7 @@ from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodSpec
+from trimtab.kube.rules.selectors import matches_labels
 from trimtab.placement.interface import Failure, NodeFilter
 from trimtab.placement.topology_spread import (
     DO_NOT_SCHEDULE,
@@ -87,6 +88,11 @@ class InterPodAffinity(NodeFilter):
             counter.counts for counter in self.snapshot.affinity.carriers_against(pod)
         )
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        if not pod.spec.affinity.pod_required:
+            return False
+        return self._all_match(self.snapshot.affinity.incoming_affinity(pod), other)
+
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.concerns(pod):
             return None
@@ -117,7 +123,7 @@ class InterPodAffinity(NodeFilter):
         for key in keys:
             used &= self.snapshot.nodes.column(key).ids >= 0  # the node must have every topology label
         counters = [index.matching(terms, key) for key in keys]
-        if not any(counter.counts for counter in counters) and self._matches_itself(pod, terms):
+        if not any(counter.counts for counter in counters) and self._all_match(terms, pod):
             return used  # the first of several pods with affinity to each other may run on any node
         for counter in counters:
             used &= counter.by_slot() > 0
@@ -188,7 +194,7 @@ class InterPodAffinity(NodeFilter):
             found |= flags[topology.ids]
         return found
 
-    def _matches_itself(self, pod: Pod, terms: tuple[BoundTerm, ...]) -> bool:
+    def _all_match(self, terms: tuple[BoundTerm, ...], pod: Pod) -> bool:
         namespace_labels = self.snapshot.namespace_labels(pod.namespace)
         return all(term.matches(pod.namespace, pod.labels, namespace_labels) for term in terms)
 
@@ -223,6 +229,12 @@ class PodTopologySpread(NodeFilter):
 
     def _of(self, pod: Pod) -> tuple[SpreadRule, ...]:
         return self._rules.hard(pod) if pod.spec.topology_spread else self._rules.default(pod, DO_NOT_SCHEDULE)
+
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return other.namespace == pod.namespace and any(
+            rule.constraint.counted is not None and matches_labels(rule.constraint.counted, other.labels)
+            for rule in self._of(pod)
+        )
 
     def passing(self, pod: Pod) -> BoolArray | None:
         mask: BoolArray | None = None

@@ -46,6 +46,9 @@ class VolumeRestrictions(NodeFilter):
     def may_concern(self, spec: PodSpec) -> bool:
         return any(volume.claim or volume.kind in DISKS for volume in spec.volumes)
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return False
+
     def refusal(self, pod: Pod) -> str | None:
         claims = self.snapshot.objects.of(PersistentVolumeClaim)
         for volume in pod.spec.volumes:
@@ -113,6 +116,9 @@ class NodeVolumeLimits(NodeFilter):
             bool(objects.of(CSINode)) or any(each.required for each in objects.of(CSIDriver).values())
         )
 
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return bool(other.spec.volumes)  # it may have attached the same volume
+
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.concerns(pod):
             return None
@@ -172,6 +178,9 @@ class VolumeBinding(NodeFilter):
 
     def concerns(self, pod: Pod) -> bool:
         return has_claims(pod)
+
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return bool(other.spec.volumes)  # a volume may be reserved for a claim that both use
 
     def refusal(self, pod: Pod) -> str | None:
         if not has_claims(pod):
@@ -246,6 +255,9 @@ class VolumeZone(NodeFilter):
 
     def concerns(self, pod: Pod) -> bool:
         return bool(self._topologies(pod))
+
+    def helped_by(self, pod: Pod, other: Pod) -> bool:
+        return False
 
     def refusal(self, pod: Pod) -> str | None:
         for volume in pod.spec.volumes:

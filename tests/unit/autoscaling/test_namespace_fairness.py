@@ -161,6 +161,23 @@ class TestLimitPerNamespace:
 
         assert len(planned(workers, *there, *pending("tenant", 20), **LIMIT).nodes) == 0
 
+    @pytest.mark.parametrize(
+        ("namespace", "number", "counted"),
+        [("tenant", 5, 5), ("tenant", 6, 0), ("kube-system", 5, 0)],
+        ids=["half of the nodes", "most nodes", "system namespace"],
+    )
+    def test_pods_of_a_daemon_set_on_few_nodes_count(self, namespace: str, number: int, counted: int) -> None:
+        """Its node affinity lists the nodes that the tenant uses."""
+        status = {"desiredNumberScheduled": number, "currentNumberScheduled": number}
+        there: list[Any] = [daemon_set("own", namespace).merge(status=status)]
+        there += [node(f"n{each}").allocatable(cpu="4") for each in range(10)]
+        there += [
+            pod(f"own-{each}", namespace).on(f"n{each}").cpu("3").owned_by("DaemonSet", "own") for each in range(number)
+        ]
+        names = [f"n{each}" for each in range(10)]
+
+        assert NamespaceShares(Snapshot([each.build() for each in there]), names, 3).used(namespace) == counted
+
     def test_pods_may_join_nodes_of_other_namespaces(self) -> None:
         few = {"resourceLimits": {"maxNodesPerNamespace": 1}}
 

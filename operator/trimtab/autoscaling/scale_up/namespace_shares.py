@@ -7,7 +7,7 @@ that are placed there. So the count survives a restart, and a namespace without 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from trimtab.api import reasons
@@ -37,11 +37,14 @@ class NamespaceShares:
     def __init__(self, snapshot: Snapshot, nodes: Iterable[str], limit: int) -> None:
         self._limit = limit
         self._used: dict[str, float] = {}
-        self._daemon_sets = snapshot.objects.of(DaemonSet)
-        for name in nodes:
-            node = snapshot.nodes.get(name)
-            if node is not None:
-                self.add((pod for _, pod in snapshot.items_on(name)), node.allocatable)
+        found = {name: node for name in nodes if (node := snapshot.nodes.get(name)) is not None}
+        self._daemon_sets = {
+            key: each
+            for key, each in snapshot.objects.of(DaemonSet).items()
+            if is_system_namespace(each.namespace) or _runs_on_most(each, found, snapshot)
+        }
+        for name, node in found.items():
+            self.add((pod for _, pod in snapshot.items_on(name)), node.allocatable)
 
     def copy(self) -> NamespaceShares:
         """Return an independent copy, on which a plan can be tried out."""
@@ -92,7 +95,8 @@ def node_shares(
         pods: the pods on the node. Pods that every node has do not count: pods of DaemonSets, and static pods in system
             namespaces.
         allocatable: allocatable resources of the node.
-        daemon_sets: the DaemonSets; a pod of another one counts unless it is in a system namespace.
+        daemon_sets: the DaemonSets that run on most nodes, and those in system namespaces. Pods of other DaemonSets
+            count, because a tenant's DaemonSet may select only the nodes that the tenant uses.
     """
     weights: dict[str, float] = {}
     for pod in pods:
@@ -100,6 +104,13 @@ def node_shares(
             weights[pod.namespace] = weights.get(pod.namespace, 0.0) + _weight(pod, allocatable)
     total = sum(weights.values())
     return {namespace: weight / total for namespace, weight in weights.items()} if total else {}
+
+
+def _runs_on_most(daemon_set: DaemonSet, nodes: Collection[str], snapshot: Snapshot) -> bool:
+    key = key_of(daemon_set)
+    pods = (pod for pod in snapshot.each_owned_by(key) if not pod.terminal and owns(key, pod))
+    there = {pod.node for pod in pods if pod.node in nodes}
+    return 2 * len(there) > len(nodes)
 
 
 def _is_on_every_node(pod: Pod, daemon_sets: Mapping[str, DaemonSet]) -> bool:

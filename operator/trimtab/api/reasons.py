@@ -685,8 +685,8 @@ DAEMON_SET_TOO_LARGE: Final = "DaemonSetTooLarge"
 """The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because they do not fit next to
 pods of DaemonSets with a higher priority."""
 STATIC_POD_NOT_COUNTED: Final = "StaticPodNotCounted"
-"""The autoscaler does not expect the pod on new nodes, although the pod has the annotation of a static pod. The pod is
-in no system namespace, and does not run on most nodes of the node group."""
+"""The autoscaler does not expect a pod of an existing node on new nodes of the group, although the pod has the
+annotation of a static pod. The pod is in no system namespace, and does not run on most nodes of the group."""
 DAEMON_SETS_TAKE_ROOM: Final = "DaemonSetsTakeRoom"
 """Pending pods would fit on a new node of the group if the node did not run a pod of the named DaemonSet."""
 INVALID_LEARNED_NODE: Final = "InvalidLearnedNode"

@@ -170,12 +170,21 @@ class TestStaticPods:
         return [owner, *machines, *there]
 
     def test_forged_mirror_pod_does_not_stop_scale_up(self) -> None:
-        made = planned(*self.nodes(1), self.mirror("n1"), *pending_pods(4, cpu="3"))
+        made = planned(*self.nodes(1), self.mirror("n1", phase="Pending"), *pending_pods(4, cpu="3"))
 
         assert sizes(made) == {"a": (1, 5)}
-        found = [(each.namespace, each.name, each.reason) for each in made.kept if each.kind == "Pod"]
-        assert found == [("tenant", "x-n1", "StaticPodNotCounted")]
+        [entry] = made.kept
+        assert (entry.kind, entry.name, entry.reason) == ("MachineSet", "a", "StaticPodNotCounted")
+        assert "tenant/x-n1" in entry.message
         assert list(kept_pods(Plan(now=NOW, kept=made.kept))) == []
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_running_static_pod_counts_whatever_the_size_of_the_group(self, number: int) -> None:
+        mirrors = [self.mirror(f"n{each}") for each in range(1, number + 1)]
+
+        made = planned(*self.nodes(number), *mirrors, *pending_pods(4, cpu="3"))
+
+        assert (sizes(made), {each.reason for each in made.kept}) == ({}, {"NoGroupFits"})
 
     @pytest.mark.parametrize(
         ("namespace", "on", "phase", "counts"),

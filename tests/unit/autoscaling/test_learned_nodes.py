@@ -288,7 +288,7 @@ class TestReadingBack:
         assert template.node.allocatable["cpu"] - template.free["cpu"] == 550
 
     def test_forged_static_pod_is_not_recorded(self) -> None:
-        world = recorded(workers(), settled(), pod("x", "tenant").on("n1").cpu("250m").mirror())
+        world = recorded(workers(), settled(), pod("x", "tenant").on("n1").cpu("250m").mirror().phase("Pending"))
 
         assert world.learned.static == NodeOverhead()
 

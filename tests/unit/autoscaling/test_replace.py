@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import budget
+from tests.builders import budget, pod
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.replacement_cluster import World, group, kept_reasons, message, removals, ups, web, worker
 from tests.unit.autoscaling.scale_up_helpers import pending_pod
@@ -73,6 +73,16 @@ class TestPlan:
             world.builders[world._key(each)] = each
 
         assert ups(world.plan()) == {"small": (0, 1)}
+
+    def test_static_pod_that_is_not_counted_is_no_pending_pod(self) -> None:
+        world = one_big()
+        forged = pod("x-n1", "tenant").on("n1").mirror().phase("Pending")
+        world.builders[world._key(forged)] = forged
+
+        made = world.plan()
+
+        assert ups(made) == {"small": (0, 2)}
+        assert [each.kind for each in made.kept if each.reason == "StaticPodNotCounted"] == ["MachineSet"]
 
     def test_replace_is_disabled_by_default(self) -> None:
         made = one_big(replace="Disabled").plan()

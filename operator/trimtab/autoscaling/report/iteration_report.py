@@ -176,11 +176,7 @@ def planned_scale_ups(plan: Plan) -> Iterator[ScaleUp]:
 
 def kept_pods(plan: Plan) -> Iterator[Kept]:
     """Yield the pending pods for which a plan adds no node, with the reasons."""
-    return (
-        kept
-        for kept in plan.kept
-        if kept.kind == "Pod" and kept.strategy == SCALE_UP and kept.reason != reasons.STATIC_POD_NOT_COUNTED
-    )
+    return (kept for kept in plan.kept if kept.kind == "Pod" and kept.strategy == SCALE_UP)
 
 
 def kept_daemon_sets(plan: Plan) -> Iterator[Kept]:

@@ -327,6 +327,9 @@ def build_templates(
 
 
 def _uncounted_problem(each: Uncounted, group: NodeGroup) -> ObjectProblem:
+    if each.kind != DAEMON_SET:  # plan entries whose object is a pod are pending pods
+        message = f"static pod {each.key} is not expected on new nodes: {each.message}"
+        return ObjectProblem(group.kind, group.namespace, group.name, each.reason, message)
     namespace, _, name = each.key.partition("/")
     message = f"is not expected on new nodes, e.g. of {group.key}: {each.message}"
     return ObjectProblem(each.kind, namespace, name, each.reason, message)
@@ -416,8 +419,12 @@ def _kept_static_pods(pods: Iterable[Pod], sample: NodeSample, node: str, snapsh
 
     A user who may create pods can write everything that the kubelet writes when it creates a mirror pod: the
     annotation, the owner reference to the node, and the node's name. Therefore a pod counts only in a system namespace,
-    or if kubelets report it as running on most nodes of the group, and on at least two. A kubelet never reports a
-    status of a mirror pod without a static pod (k8s.io/kubernetes v1.36, ``HandlePodAdditions``).
+    or if it runs on most nodes of the group.
+
+    The phase ``Running`` is proof even on the only node of a group. Only a kubelet writes it, because the ClusterRoles
+    ``edit`` and ``admin`` do not permit writes to ``pods/status``. A kubelet reports no status of a mirror pod without
+    a static pod (k8s.io/kubernetes v1.36, ``HandlePodAdditions``). And the API server rejects updates that add the
+    annotation to a pod that runs (``ValidatePodSpecificAnnotationUpdates``).
     """
     mirrors = {_static_pod(pod): pod for pod in pods if MIRROR_ANNOTATION in pod.annotations}
     doubted = {key for key in mirrors if not is_system_namespace(key[0])}
@@ -429,12 +436,12 @@ def _kept_static_pods(pods: Iterable[Pod], sample: NodeSample, node: str, snapsh
     kept, uncounted = [], []
     for key, pod in mirrors.items():
         number = running[key]
-        if key not in doubted or (number > 1 and 2 * number > len(sample.peers)):
+        if key not in doubted or 2 * number > len(sample.peers):
             kept.append(replace(pod, name=key[1], node=node))
             continue
         message = (
             f"it has the annotation of a static pod, and runs on {number} of {len(sample.peers)} such nodes; outside "
-            "system namespaces, a static pod counts if it runs on most nodes, and on at least two"
+            "system namespaces, a static pod counts if it runs on most nodes"
         )
         uncounted.append(Uncounted(pod.key, reasons.STATIC_POD_NOT_COUNTED, message, "Pod"))
     return ExpectedPods(tuple(kept), tuple(uncounted))

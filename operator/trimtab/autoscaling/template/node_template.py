@@ -214,8 +214,8 @@ class Templates(Struct, frozen=True):
         of_group: the template of each group, sorted by group id. Groups without a known template are not included.
         problems: the reasons why groups have no template, and other problems of a group's record or annotations,
             sorted.
-        uncounted: DaemonSets that match nodes of some group, and static pods, that are not expected on a new node. Each
-            object is listed once.
+        uncounted: DaemonSets that match nodes of some group, and groups whose sample has a static pod, that is not
+            expected on a new node. Each DaemonSet and static pod is listed once.
     """
 
     of_group: Mapping[str, NodeTemplate] = {}

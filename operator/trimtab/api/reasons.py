@@ -676,8 +676,8 @@ DAEMON_SET_NEVER_RAN: Final = "DaemonSetNeverRan"
 pods was ever bound to a node."""
 DAEMON_SET_ON_FEW_NODES: Final = "DaemonSetOnFewNodes"
 """The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because the group has no ready
-node, the DaemonSet runs on few of the existing nodes, so that a quota may allow no further pod, and the pod requests
-more than a tenth of a new node."""
+node, the DaemonSet does not run on most of the existing nodes that it selects by their labels, so that a quota may
+allow no further pod, and the pod requests more than a tenth of a new node."""
 DAEMON_SET_NOT_ON_NODES: Final = "DaemonSetNotOnNodes"
 """The autoscaler expects no pods of a matching DaemonSet on new nodes of the group, because the existing nodes do not
 run them."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import (
+    HOSTNAME,
     daemon_set,
     expression,
     limit_range,
@@ -123,6 +124,70 @@ class TestHostileDaemonSets:
         assert expected(group(), *there) == ([f"{namespace}/hog"] if counts else [])
         assert uncounted(group(), *there) == ({} if counts else {"hog": "DaemonSetOnFewNodes"})
         assert expected(*settled(), *there) == []
+
+    @pytest.mark.parametrize(
+        ("template", "counts"),
+        [
+            (pod().node_selector({"gpu": "yes"}), True),
+            (pod().node_affinity(expression("gpu", "In", "yes")), True),
+            (pod().node_affinity(expression("gpu", "NotIn", "no")), True),
+            (pod().node_affinity(expression("gpu", "In", "yes"), expression(HOSTNAME, "NotIn", "n1")), True),
+            (pod().node_affinity(expression(HOSTNAME, "NotIn", *(f"n{each}" for each in range(4, 34)))), False),
+            (pod().node_affinity(expression("name", "NotIn", *(f"n{each}" for each in range(4, 34)))), False),
+            (pod().node_affinity(fields=(expression("metadata.name", "NotIn", "n4"),)), False),
+        ],
+    )
+    def test_daemon_set_is_compared_with_the_nodes_that_it_selects_by_their_kind(
+        self, template: Any, counts: bool
+    ) -> None:
+        """It runs on all three GPU nodes of 33 nodes. Requirements that name nodes could exclude any others."""
+        there = [node(f"n{each}").labels(gpu="yes" if each < 4 else "no", name=f"n{each}") for each in range(1, 34)]
+        agent = daemon_set("hog", "tenant").of_pods(template.cpu("3"))
+        agent.merge(status={"desiredNumberScheduled": 3, "currentNumberScheduled": 3})
+        running = [of_hog(f"n{each}") for each in (1, 2, 3)]
+        new = group(labels="gpu=yes,name=new")
+
+        assert expected(new, *there, *running, agent) == (["tenant/hog"] if counts else [])
+
+    @pytest.mark.parametrize(("namespace", "cpu"), [("tenant", [250]), ("kube-system", [3000])])
+    def test_template_that_was_never_created_counts_no_more_than_its_pods(self, namespace: str, cpu: list[int]) -> None:
+        """The update strategy is ``OnDelete``, or a rolling update makes no progress."""
+        status = {"desiredNumberScheduled": 2, "currentNumberScheduled": 2}
+        agent = daemon_set("hog", namespace).of_pods(pod().cpu("3")).merge(status=status)
+        old = [
+            pod(f"hog-{on}", namespace).owned_by("DaemonSet", "hog").cpu(cpu).on(on)
+            for on, cpu in (("n2", "10m"), ("n3", "250m"))
+        ]
+        made = _templates(group(), node("n2"), node("n3"), *old, agent).of_group[GROUP]
+
+        assert [each.spec.requests["cpu"] for each in made.pods] == cpu
+
+    @pytest.mark.parametrize(
+        ("namespace", "others", "cpu"),
+        [
+            ("tenant", [], 100),
+            ("tenant", ["100m", "100m"], 100),
+            ("tenant", ["3", "100m"], 3000),
+            ("tenant", ["200m", "100m"], 200),
+            ("kube-system", [], 3000),
+        ],
+        ids=["its only pod", "one of three", "two of three", "two of three, smaller", "system namespace"],
+    )
+    def test_pod_on_the_sample_counts_no_more_than_the_template_or_most_pods(
+        self, namespace: str, others: list[str], cpu: int
+    ) -> None:
+        """A tenant's DaemonSet adopts a bare pod of 3 cores. But admission webhooks may enlarge all its pods."""
+        number = 1 + len(others)
+        status = {"desiredNumberScheduled": number, "currentNumberScheduled": number}
+        agent = daemon_set("hog", namespace).of_pods(pod().cpu("100m")).merge(status=status)
+        there = [node(f"n{each}") for each in range(2, number + 1)]
+        pods = [
+            pod(f"hog-n{each}", namespace).owned_by("DaemonSet", "hog").cpu(amount).on(f"n{each}")
+            for each, amount in enumerate(["3", *others], 1)
+        ]
+        made = _templates(*settled(), *there, *pods, agent).of_group[GROUP]
+
+        assert [each.spec.requests["cpu"] for each in made.pods] == [cpu]
 
     def test_pod_on_the_sample_that_matches_no_new_node_does_not_count(self) -> None:
         own = hog(desired=1, current=1, nodeSelector={"kubernetes.io/hostname": "n1"})
@@ -314,6 +379,11 @@ class TestCountedPods:
         sets = [hog("400m", desired=0, name="agent"), hog("3", desired=0)]
 
         assert expected(owner, *sets) == ["tenant/agent"]
+
+        # DaemonSets whose pods ran come first, even if their priority is lower.
+        ran = [node("n2"), node("n3"), of_hog("n2", cpu="450m", name="z"), hog("450m", current=1, name="z")]
+        sets[0].merge(spec={"template": {"spec": {"priority": 1}}})
+        assert expected(owner, *sets, *ran) == ["tenant/z"]
 
 
 class TestBlockingDaemonSets:

@@ -173,8 +173,7 @@ def settled_churn(
     if joint.elects:
         found += writes_after_lease(history)
     namespace = joint.pods_namespace
-    highest = [f"{namespace}/{each}-" for each in size.urgent_names] + ["guarded/", f"{namespace}/protected"]
-    found += joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], highest=highest, **bounds)
+    found += joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], **bounds)
     print(
         churn_table(
             joint, churn, title=f"{title}: {len(found)} violations", lag=bounds.get("stale", STALE), proxy=proxy

@@ -550,8 +550,9 @@ def test_no_mark_is_no_orphan() -> None:
     failed = body(status={"conditions": []}, spec=taint("node.kubernetes.io/unreachable"))
     deleting = body("m2", annotations={"machine.openshift.io/delete-machine": "x"}, deletionTimestamp="now")
     kept = body("p", finalizers=["machinetarget.autoscaling.openshift.io"])
+    kubelet = body("n2", status={"conditions": [{"type": "MemoryPressure", "status": "True"}]})
 
-    assert orphans(nodes=[foreign, failed], machines=[deleting], groups=[body("w")], deleted=[kept]) == []
+    assert orphans(nodes=[foreign, failed, kubelet], machines=[deleting], groups=[body("w")], deleted=[kept]) == []
 
 
 @pytest.mark.parametrize(
@@ -564,6 +565,7 @@ def test_no_mark_is_no_orphan() -> None:
         {"nodes": [body(spec={"unschedulable": True})]},
         {"nodes": [body(annotations={"trimtab.dev/cordoned-by": "cluster-autoscaler"})]},
         {"nodes": [body(annotations={"pressure.trimtab.dev/state": "{}"})]},
+        {"nodes": [body(status={"conditions": [{"type": "pressure.trimtab.dev/MemoryPressure", "status": "True"}]})]},
         {"machines": [body("m1", annotations={"machine.openshift.io/delete-machine": "x"})]},
         {"groups": [body("w", annotations={"trimtab.dev/removal-in-progress": "{}"})]},
         {"deleted": [body("p", finalizers=["trimtab.dev/finalizer"], deletionTimestamp="now")]},

@@ -73,16 +73,20 @@ def test_deadline_that_is_cancelled_or_passes_in_a_downtime_is_not_missed() -> N
     assert missed_deadlines(lives(life()), [OUTAGE], [(DUE - 1.0, DUE + 1.0)], now=300.0) == []
 
 
+PRIORITIES = {"shop/batch-1": -10, "shop/web-1": 0, "shop/web-2": 0, "shop/urgent-1": 1000, "shop/urgent-2": 1000}
+
+
 @pytest.mark.parametrize(
     ("victim", "preemptor", "wrong"),
     [
         ("shop/web-1", "shop/urgent-1", False),
         ("shop/web-1", "", False),
+        ("shop/batch-1", "shop/web-1", False),
         ("shop/urgent-2", "shop/urgent-1", True),
         ("shop/urgent-2", "", True),
         ("shop/web-1", "shop/web-2", True),
+        ("shop/web-1", "shop/batch-1", True),
     ],
 )
 def test_priority_of_a_victim_is_below_the_one_of_its_preemptor(victim: str, preemptor: str, wrong: bool) -> None:
-    assert bool(wrong_victims({victim: preemptor}, ["shop/urgent-"])) == wrong
-    assert wrong_victims({victim: preemptor}, []) == []
+    assert bool(wrong_victims({victim: preemptor}, PRIORITIES)) == wrong

@@ -1,4 +1,4 @@
-"""Helpers for the reports of controllers: conditions with bounded messages, safe reporting, and gauges.
+"""Helpers for the reports of controllers: conditions with bounded messages, fields of log lines, and gauges.
 
     status = next_status(status, not_ready(reasons.INVALID_POLICY, str(error)), generation=3, now=now)
     report_safely("events", partial(events.report, outcome))
@@ -89,6 +89,12 @@ def next_status(previous: R, conditions: Iterable[ConditionUpdate], *, generatio
     """
     updated = set_conditions(previous.conditions, conditions, now=now, generation=generation)
     return replace(previous, observed_generation=generation, conditions=updated, **fields)
+
+
+def pod_fields(key: str, uid: str, node: str) -> dict[str, str]:
+    """Return the fields with which a log line refers to a pod, by its ``namespace/name``."""
+    namespace, _, name = key.partition("/")
+    return {"namespace": namespace, "pod": name, "uid": uid, "node": node}
 
 
 def report_safely(what: str, report: Callable[[], None]) -> None:

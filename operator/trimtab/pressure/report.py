@@ -39,9 +39,8 @@ from trimtab.api.node_pressure_policy import (
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.history import History, NoHistory
-from trimtab.controller.reporter import LabeledGauge, condition, next_status, report_safely
+from trimtab.controller.reporter import LabeledGauge, condition, next_status, pod_fields, report_safely
 from trimtab.controller.status_writer import StatusWriter, urgent_conditions, write_when
-from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported, truncate

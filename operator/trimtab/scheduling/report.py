@@ -32,9 +32,8 @@ from trimtab.api.plan import rfc3339
 from trimtab.api.scheduler_policy import MAX_REASONS, QueueCounts, SchedulingCounts, UnschedulableReason
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.metrics import QueueMetrics
-from trimtab.controller.reporter import LabeledGauge, report_safely
+from trimtab.controller.reporter import LabeledGauge, pod_fields, report_safely
 from trimtab.controller.work_queue import Retry, WorkQueue
-from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import Clock

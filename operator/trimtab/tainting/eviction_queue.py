@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, RefusedPod, TaintManagerSpec
 from trimtab.cluster.workloads.owners import owner_key
+from trimtab.controller.reporter import pod_fields
 from trimtab.disruption.evictor import Permit
-from trimtab.disruption.evictor.eviction_log import pod_fields
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester
 from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, describe_deadline

@@ -32,14 +32,14 @@ def snapshot() -> Snapshot:
 
 
 def test_only_changed_slots_are_recomputed():
-    picture = snapshot()
-    counting = Counting(picture)
+    cluster = snapshot()
+    counting = Counting(cluster)
     before = counting.kept.of(100, counting.compute).copy()
-    picture.put(pod("p").on("n3").cpu("1").build())
+    cluster.put(pod("p").on("n3").cpu("1").build())
     after = counting.kept.of(100, counting.compute)
-    assert counting.passes == [picture.nodes.capacity, 1]
-    assert np.flatnonzero(before != after).tolist() == [picture.nodes.slot_of["n3"]]
-    assert after[picture.nodes.slot_of["n3"]] == 4000 - 1000 - 100
+    assert counting.passes == [cluster.nodes.capacity, 1]
+    assert np.flatnonzero(before != after).tolist() == [cluster.nodes.slot_of["n3"]]
+    assert after[cluster.nodes.slot_of["n3"]] == 4000 - 1000 - 100
 
 
 def test_hundreds_of_keys_are_cached():
@@ -62,17 +62,17 @@ def test_least_recently_used_key_is_dropped_first(monkeypatch):
 
 def test_reader_that_keeps_up_never_recomputes_all_slots_when_the_log_is_truncated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(node_table, "_LOG", 10)
-    picture = snapshot()
-    counting, slow = Counting(picture), Counting(picture)
+    cluster = snapshot()
+    counting, slow = Counting(cluster), Counting(cluster)
     slow.kept.of(100, slow.compute)
     bound = pod("p").on("n3").cpu("1").build()
     for _ in range(30):
         counting.kept.of(100, counting.compute)
-        picture.put(bound)
-        picture.remove(bound)
-    assert counting.passes == [picture.nodes.capacity, *[1] * 29]
+        cluster.put(bound)
+        cluster.remove(bound)
+    assert counting.passes == [cluster.nodes.capacity, *[1] * 29]
     slow.kept.of(100, slow.compute)
-    assert slow.passes == [picture.nodes.capacity] * 2, "the log no longer contains all changes"
-    picture.nodes.touch_all()
+    assert slow.passes == [cluster.nodes.capacity] * 2, "the log no longer contains all changes"
+    cluster.nodes.touch_all()
     counting.kept.of(100, counting.compute)
-    assert counting.passes[-1] == picture.nodes.capacity
+    assert counting.passes[-1] == cluster.nodes.capacity

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from trimtab.api.history_record import HistoryEntry
+from trimtab.controller.reporter import pod_fields
 from trimtab.disruption.evictor.requests import EvictionRequest
 from trimtab.disruption.outcome import DELETED, STARTED, AttemptResult
 from trimtab.kube.objects import Pod
@@ -44,9 +45,3 @@ def log_eviction(entry: HistoryEntry, request: EvictionRequest, answer: AttemptR
     log.info(
         "%s pod %s from node %s (%s: %s)", done, request.key, entry.node, entry.reason, entry.message, extra=fields
     )
-
-
-def pod_fields(key: str, uid: str, node: str) -> dict[str, str]:
-    """Return the fields with which a log line refers to a pod, by its ``namespace/name``."""
-    namespace, _, name = key.partition("/")
-    return {"namespace": namespace, "pod": name, "uid": uid, "node": node}

@@ -7,7 +7,7 @@ from typing import Final
 
 from trimtab.api.plan import SURGE, Evict
 from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN, WINDOW_CLOSED
-from trimtab.disruption.evictor.eviction_log import pod_fields
+from trimtab.controller.reporter import pod_fields
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder

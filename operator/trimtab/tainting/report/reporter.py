@@ -14,8 +14,7 @@ from trimtab.api.history_record import HistoryEntry
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
 from trimtab.controller.history import History, NoHistory
-from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, reason_label, report_safely
-from trimtab.disruption.evictor.eviction_log import pod_fields
+from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, pod_fields, reason_label, report_safely
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.event import RecentlyReported
 from trimtab.kube.rules.taints import format_taint

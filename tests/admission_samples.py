@@ -49,6 +49,47 @@ PROJECTS_REFERENCE = """\
           PodNodeSelector:
             location: <path-to-file>
 """
+PROJECT = """\
+    apiVersion: v1
+    kind: Namespace
+    metadata
+      name: ns1
+      annotations:
+        scheduler.alpha.kubernetes.io/node-selector: env=test,infra=fedora 1
+    spec: {},
+    status: {}
+"""
+"""The project of PROJECTS, with two slips of its own: `metadata` without a colon, and commas after the last fields."""
+HELLO_POD = """\
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      labels:
+        name: hello-pod
+      name: hello-pod
+    spec:
+      containers:
+        - image: "docker.io/ocpqe/hello-pod:latest"
+          imagePullPolicy: IfNotPresent
+          name: hello-pod
+          ports:
+            - containerPort: 8080
+              protocol: TCP
+          resources: {}
+          securityContext:
+            capabilities: {}
+            privileged: false
+          terminationMessagePath: /dev/termination-log
+      dnsPolicy: ClusterFirst
+      restartPolicy: Always
+      nodeSelector: 1
+        env: test
+        os: fedora
+      serviceAccount: ""
+    status: {}
+"""
+"""The pod that is created in that project."""
+
 TOLERATION_SECONDS = """\
     admissionConfig:
       pluginConfig:

@@ -20,6 +20,7 @@ from trimtab.kube.resources import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS
 
 BY_NAME = "node selection by nodeName is prohibited by policy for your role"
 BY_REGION = "node selection by label(s) [region] is prohibited by policy for your role"
+BY_TOPOLOGY = "node selection by topology key(s) [region] is prohibited by policy for your role"
 CONFLICT = "pod node label selector conflicts with its namespace node label selector"
 SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 REGION = {"nodeSelector": {"region": "us-east"}}
@@ -28,7 +29,14 @@ DEDICATED = {"key": "dedicated", "operator": "Exists"}
 RULES: dict[str, Any] = {
     "podNodeConstraints": {
         "nodeSelectorLabelBlacklist": ["region"],
-        "additionalChecks": ["NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets"],
+        "additionalChecks": [
+            "NodeAffinity",
+            "Tolerations",
+            "GatedPodUpdates",
+            "EphemeralContainers",
+            "DaemonSets",
+            "TopologyKeys",
+        ],
         "protectedTaints": [{"key": "protected"}],
     },
     "podNodeSelector": {},
@@ -229,6 +237,72 @@ def test_tolerations_cannot_be_added_to_an_existing_pod(admission_cluster: Admis
             assert denial(refused.value)
 
 
+# Which other pods a pod is near
+
+NEAR: dict[str, Any] = {"topologyKey": "region", "labelSelector": {"matchLabels": {"app": "web"}}}
+REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
+SPREAD = {"topologyKey": "region", "maxSkew": 1, "labelSelector": {}, "whenUnsatisfiable": "DoNotSchedule"}
+TOPOLOGY = [
+    pytest.param({"affinity": {"podAffinity": {REQUIRED: [NEAR]}}}, id="near"),
+    pytest.param(
+        {"affinity": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": NEAR}]}}}, id="rather near"
+    ),
+    pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [NEAR]}}}, id="apart"),
+    pytest.param(
+        {"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": NEAR}]}}}, id="rather apart"
+    ),
+    pytest.param({"affinity": {"podAffinity": {REQUIRED: [{**NEAR, "topologyKey": "disk"}, NEAR]}}}, id="second term"),
+    pytest.param({"affinity": {"podAffinity": {REQUIRED: [{**NEAR, "namespaceSelector": {}}]}}}, id="any namespace"),
+    pytest.param({"topologySpreadConstraints": [SPREAD]}, id="spread"),
+    pytest.param(
+        {"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]}, id="rather spread"
+    ),
+]
+
+
+@pytest.mark.parametrize("spec", TOPOLOGY)
+def test_topology_key_does_not_select_nodes(
+    admission_cluster: AdmissionCluster, tenant: str, spec: dict[str, Any]
+) -> None:
+    cluster = admission_cluster
+    assert refusal(cluster.dev, pod(**spec), tenant) == BY_TOPOLOGY
+    assert refusal(cluster.dev, pod(schedulingGates=[{"name": "a.b/c"}], **spec), tenant) == BY_TOPOLOGY
+    for resource in (DEPLOYMENTS, DAEMON_SETS):
+        with pytest.raises(Forbidden) as refused:
+            cluster.dev.create(resource, workload(resource, **spec), namespace=tenant)
+        assert denial(refused.value) == BY_TOPOLOGY
+    cluster.binder.create(PODS, pod(**spec), namespace=tenant, dry_run=True)
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+def test_topology_key_cannot_be_added_to_a_template(
+    admission_cluster: AdmissionCluster, tenant: str, content_type: str
+) -> None:
+    dev, name = admission_cluster.dev, f"near-{secrets.token_hex(4)}"
+    manifest = workload(DEPLOYMENTS, name)
+    manifest["spec"]["replicas"] = 0
+    dev.create(DEPLOYMENTS, manifest, namespace=tenant)
+    for spec in ({"affinity": {"podAffinity": {REQUIRED: [NEAR]}}}, {"topologySpreadConstraints": [SPREAD]}):
+        body = {"spec": {"template": {"spec": spec}}}
+        with pytest.raises(Forbidden) as refused:
+            dev.patch(DEPLOYMENTS, name, body, namespace=tenant, content_type=content_type)
+        assert denial(refused.value) == BY_TOPOLOGY
+
+
+def test_debugger_of_a_tenant_cannot_enter_a_pod_that_an_administrator_placed_by_topology(
+    admission_cluster: AdmissionCluster, tenant: str
+) -> None:
+    cluster, gates = admission_cluster, [{"name": "a.b/c"}]
+    placed = pod("near", schedulingGates=gates, affinity={"podAffinity": {REQUIRED: [NEAR]}})
+    cluster.binder.create(PODS, placed, namespace=tenant)
+    body = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none"}]}}
+    with pytest.raises(Forbidden) as refused:
+        cluster.dev.patch(
+            PODS, "near", body, namespace=tenant, subresource="ephemeralcontainers", content_type=STRATEGIC
+        )
+    assert denial(refused.value).endswith(BY_TOPOLOGY)
+
+
 # What a second mutating webhook does afterwards
 
 
@@ -242,6 +316,9 @@ def test_tolerations_cannot_be_added_to_an_existing_pod(admission_cluster: Admis
         ),
         pytest.param([{"op": "add", "path": "/spec/nodeSelector", "value": {"region": "x"}}], BY_REGION, id="label"),
         pytest.param([{"op": "add", "path": "/spec/nodeName", "value": "node-1"}], BY_NAME, id="nodeName"),
+        pytest.param(
+            [{"op": "add", "path": "/spec/topologySpreadConstraints", "value": [SPREAD]}], BY_TOPOLOGY, id="topology"
+        ),
     ],
 )
 def test_change_of_another_mutating_webhook_is_refused(

@@ -8,11 +8,14 @@ webhook responds is refused.
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
+import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from trimtab.kube.api import ApiError, Forbidden, NotFound, ServerError, Unreach
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import PODS, SECRETS
+from trimtab_local.certificates import Keys, kubelet_certificate, make_keys
 from trimtab_local.install import OperatorProcess
 
 NAMESPACE = "trimtab-system"
@@ -104,13 +108,30 @@ def cluster(
         yield AdmissionCluster(make_cluster(nodes=0), tmp_path_factory.mktemp("replicas"), stack)
 
 
+def write_secret(cluster: AdmissionCluster, data: Mapping[str, bytes] | None) -> str:
+    """Replace the contents of the Secret with the certificate, and return its resource version."""
+    encoded = data and {name: base64.b64encode(value).decode() for name, value in data.items()}
+    path, merge = SECRETS.path(SECRET, namespace=NAMESPACE), "application/merge-patch+json"
+    found = cluster.client.request("PATCH", path, {"data": encoded}, content_type=merge)
+    return str(found["metadata"]["resourceVersion"])
+
+
 @contextmanager
-def replicas(cluster: AdmissionCluster, *arguments: str) -> Iterator[list[OperatorProcess]]:
-    """Run two replicas with the rules under failurePolicy Fail during the block."""
-    with suppress(NotFound):  # a certificate of another test has another lifetime
-        path = SECRETS.path(SECRET, namespace=NAMESPACE)
-        patch = {"data": None}
-        cluster.client.request("PATCH", path, patch, content_type="application/merge-patch+json")
+def replicas(
+    cluster: AdmissionCluster, *arguments: str, certificate: Mapping[str, bytes] | None = None
+) -> Iterator[list[OperatorProcess]]:
+    """Run two replicas with the rules under failurePolicy Fail during the block.
+
+    Args:
+        cluster: the cluster.
+        arguments: further arguments of the replicas.
+        certificate: what the Secret contains at the start. By default it is empty, because a certificate of another
+            test has another lifetime.
+    """
+    with suppress(NotFound):
+        write_secret(cluster, None)
+    if certificate is not None:
+        write_secret(cluster, certificate)
     cluster.replicas.clear()
     cluster.proxy.retarget(*cluster._ports)
     try:
@@ -142,22 +163,27 @@ def bundles(cluster: AdmissionCluster) -> set[tuple[bytes, ...]]:
     return {split_bundle(each) for one in found for each in decode_configuration(msgspec.json.encode(one)).bundles}
 
 
+def restart(cluster: AdmissionCluster, replica: OperatorProcess, other: int, *arguments: str) -> None:
+    """Replace a replica as a rolling update does; the port of the other one serves meanwhile."""
+    ending = threading.Thread(target=replica.stop)
+    ending.start()
+    time.sleep(1.5)  # until the Service has one endpoint less
+    assert replica.get("/readyz") is None
+    assert replica.running()
+    cluster.proxy.retarget(other)
+    ending.join()
+    cluster.start(*arguments)
+    cluster.proxy.retarget(*cluster._ports)
+
+
 def test_rotated_ca_and_restarted_replicas_fail_no_request(cluster: AdmissionCluster, namespace: str) -> None:
     arguments = (f"--webhook-certificate-lifetime={LIFETIME:g}s", "--webhook-shutdown-delay=4s")
     with replicas(cluster, *arguments) as running, creating(cluster, namespace) as load:
         first = authorities(cluster)[0]
         seen: set[bytes] = set()
-        for number, replica in enumerate(running):  # a rolling update
+        for number, replica in enumerate(running):
             time.sleep(10)
-            ending = threading.Thread(target=replica.stop)
-            ending.start()
-            time.sleep(1.5)  # until the Service has one endpoint less
-            assert replica.get("/readyz") is None
-            assert replica.running()
-            cluster.proxy.retarget(cluster._ports[1 - number])
-            ending.join()
-            cluster.start(*arguments)
-            cluster.proxy.retarget(*cluster._ports)
+            restart(cluster, replica, cluster._ports[1 - number], *arguments)
 
         def rotated() -> bool:
             found = authorities(cluster)
@@ -171,6 +197,57 @@ def test_rotated_ca_and_restarted_replicas_fail_no_request(cluster: AdmissionClu
         time.sleep(3)
     assert not load.failed(), load.failed()[:5]
     assert len(load.requests) > 1000
+
+
+def issued(keys: Keys) -> dict[str, bytes]:
+    """Return a new certificate in the form in which cert-manager writes it into a Secret."""
+    chain, begin, key = kubelet_certificate(keys, node=ADMISSION, address="127.0.0.1").partition(b"-----BEGIN EC")
+    return {"tls.crt": chain, "tls.key": begin + key, "ca.crt": keys.ca.read_bytes()}
+
+
+def served(cluster: AdmissionCluster) -> set[str]:
+    """Return the certificates that the replicas serve."""
+    return {ssl.get_server_certificate(("127.0.0.1", port)).strip() for port in cluster._ports}
+
+
+def test_certificates_of_another_issuer_are_renewed_and_its_ca_changed_without_a_failed_request(
+    cluster: AdmissionCluster, namespace: str, tmp_path: Path
+) -> None:
+    """As cert-manager does it: the Secret has one CA at any time, and changes at once to that of another issuer."""
+    issuers = [make_keys(tmp_path / name) for name in ("first", "second", "third")]
+    # The lifetime only sets how long a CA must be known before a certificate of it is served: 2 s.
+    lifetime = f"--webhook-certificate-lifetime={LIFETIME:g}s"
+    arguments = ("--no-webhook-issue-certificates", lifetime, "--webhook-shutdown-delay=4s")
+    current = issued(issuers[0])
+
+    def serves_current() -> bool:
+        return served(cluster) == {current["tls.crt"].decode().strip()}
+
+    with replicas(cluster, *arguments, certificate=current) as running, creating(cluster, namespace) as load:
+        eventually(serves_current, what="the first certificate")
+        # 1. Renewals.
+        for _ in range(3):
+            current = issued(issuers[0])
+            write_secret(cluster, current)
+            eventually(serves_current, what="the renewed certificate")
+        # 2. Another CA, and a replica that starts during the change.
+        current = issued(issuers[1])
+        write_secret(cluster, current)
+        restart(cluster, running[0], cluster._ports[1], *arguments)
+        eventually(serves_current, what="a certificate of the second CA")
+        # 3. Two CAs within the time that one must be known.
+        for issuer in (issuers[0], issuers[2]):
+            current = issued(issuer)
+            version = write_secret(cluster, current)
+            time.sleep(0.7)
+        assert not serves_current()
+        eventually(serves_current, what="a certificate of the third CA")
+        wait_for(lambda: bundles(cluster) == {split_bundle(current["ca.crt"])}, "the other CAs to leave", timeout=30)
+        time.sleep(3)
+    assert not load.failed(), load.failed()[:5]
+    assert len(load.requests) > 500
+    secret = cluster.client.request("GET", SECRETS.path(SECRET, namespace=NAMESPACE))
+    assert secret["metadata"]["resourceVersion"] == version
 
 
 def test_killed_replica_fails_only_the_requests_that_it_was_answering(

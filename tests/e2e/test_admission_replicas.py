@@ -180,20 +180,17 @@ def test_rotated_ca_and_restarted_replicas_fail_no_request(cluster: AdmissionClu
     arguments = (f"--webhook-certificate-lifetime={LIFETIME:g}s", "--webhook-shutdown-delay=4s")
     with replicas(cluster, *arguments) as running, creating(cluster, namespace) as load:
         first = authorities(cluster)[0]
-        seen: set[bytes] = set()
         for number, replica in enumerate(running):
             time.sleep(10)
             restart(cluster, replica, cluster._ports[1 - number], *arguments)
 
         def rotated() -> bool:
             found = authorities(cluster)
-            seen.update(found)
             return found[0] != first and len(found) == 1
 
         eventually(rotated, "the CA is rotated", seconds=100, pause=0.5)
         wait_for(lambda: bundles(cluster) == {authorities(cluster)}, "the old CA to leave the webhooks", timeout=20)
         assert first not in authorities(cluster)
-        assert first in seen
         time.sleep(3)
     assert not load.failed(), load.failed()[:5]
     assert len(load.requests) > 1000

@@ -108,6 +108,39 @@ podNodeConstraints:
 podNodeSelector: {}
 """
 
+CHECKS = ["NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets", "TopologyKeys"]
+LARGE = {
+    "podNodeConstraints": {
+        "nodeSelectorLabelBlacklist": [f"example.com/label-{number}" for number in range(64)],
+        "additionalChecks": CHECKS,
+        "protectedTaints": [{"key": f"protected-{number}", "value": "v"} for number in range(64)],
+    },
+    "podNodeSelector": {"clusterDefaultNodeSelector": ",".join(f"k{number}=v" for number in range(40))},
+    "defaultTolerationSeconds": {},
+    "extendedResourceToleration": {},
+    "dedicatedNodes": {
+        "pools": [
+            {"name": f"p{number}", "taint": {"key": f"pool-{number}", "value": "v"}}
+            | ({"namespaces": [ONE]} if number < 32 else {"groups": [f"group-{number}"]})
+            for number in range(64)
+        ]
+    },
+    "specialHardware": {
+        "classes": [
+            {
+                "name": f"c{number}",
+                "resources": [f"example.com/gpu-{number}", f"example.com/part-{number}"],
+                "podLabels": {"disk": f"d{number}"},
+                "taint": {"key": f"hardware-{number}"},
+                "nodeLabel": {"key": f"hardware-{number}", "value": "yes"},
+                "exclusive": True,
+            }
+            for number in range(64)
+        ]
+    },
+}
+"""As many items as a PlacementAdmission permits."""
+
 
 class Person(NamedTuple):
     """A user of the cluster, and whether they may create pods/binding."""
@@ -457,6 +490,26 @@ PLAIN_CASES = {
                  "all taints", "annotation", "update of a label", "debugging", "DaemonSet: label", "Job: label")
 }  # fmt: skip
 
+MANY = [toleration(f"harmless-{number}") for number in range(250)]
+TERMS = [{"matchExpressions": [labelled("disk", f"d{number}")]} for number in range(1000)]
+CLAIMS = requesting(**{f"gpu-{number}": "1" for number in range(64)})
+LARGE_CASES = {
+    "plain": Case(DEV, EMPTY, PODS, {}),
+    "plain, of many pools": Case(DEV, ONE, PODS, {}),
+    "as many tolerations as possible": Case(DEV, EMPTY, PODS, tolerating(*MANY)),
+    "many tolerations, of many pools": Case(DEV, ONE, PODS, tolerating(*MANY[:180])),
+    "a pool's toleration among many": Case(DEV, EMPTY, PODS, tolerating(*MANY, toleration("pool-63", "v"))),
+    "a protected taint among many": Case(DEV, EMPTY, PODS, tolerating(*MANY, toleration("protected-63", "v"))),
+    "many terms": Case(DEV, EMPTY, PODS, needs(*TERMS)),
+    "many terms, of many pools": Case(DEV, ONE, PODS, needs(*TERMS)),
+    "a restricted term among many": Case(
+        DEV, EMPTY, PODS, needs(*TERMS, {"matchExpressions": [labelled("example.com/label-63", "a")]})
+    ),
+    "many terms and tolerations in a Deployment": Case(DEV, ONE, DEPLOYMENTS, needs(*TERMS) | tolerating(*MANY[:180])),
+    "hardware of every class": Case(DEV, EMPTY, PODS, CLAIMS),
+    "node name": Case(DEV, EMPTY, PODS, {"nodeName": "node-1"}),
+}
+
 
 def admission(text: str) -> PlacementAdmission:
     manifest = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "PlacementAdmission", "metadata": {"name": "default"}}
@@ -467,6 +520,7 @@ CONFIGURATIONS = {
     "reserved nodes": (admission(SPEC), CASES | UPDATES),
     "selection": (admission(SELECTION), SELECTING),
     "OpenShift's checks": (admission(PLAIN), PLAIN_CASES),
+    "large": (admission(msgspec.json.encode(LARGE).decode()), LARGE_CASES),
 }
 
 

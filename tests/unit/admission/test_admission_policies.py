@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.admission.admission_policies import ConvertedAdmission, to_admission_policies
+from trimtab.admission.cel.documents import MAX_EXPRESSION
 from trimtab.admission.cel.expressions import literal
 from trimtab.admission.cel.reserved_nodes import IS_CHANGED
 from trimtab.admission.rules.node_selector import NOT_EXTENDED
@@ -137,6 +138,50 @@ def test_difference_of_default_tolerations_is_reported() -> None:
     alone = converted(podNodeConstraints=protected)
     both = converted(podNodeConstraints=protected, podTolerationRestriction={})
     assert len(both.warnings) == len(alone.warnings) + 2
+
+
+NAMES = [f"team-{'x' * 40}-{number}" for number in range(250)]
+TOO_LONG: dict[str, Any] = {
+    "dedicatedNodes": {
+        "pools": [
+            {"name": f"p{number}", "namespaces": NAMES, "taint": {"key": "dedicated", "value": f"v{number}"}}
+            for number in range(64)
+        ]
+    },
+    "specialHardware": {
+        "classes": [
+            {
+                "name": f"c{number}",
+                "resources": [f"example.com/{number}-{resource}-{'x' * 40}" for resource in range(64)],
+                "taint": {"key": "hardware", "value": f"v{number}"},
+            }
+            for number in range(64)
+        ]
+    },
+    "podNodeSelector": {
+        "namespaceWhitelists": dict.fromkeys(NAMES, ",".join(f"{'x' * 50}-{number}=a" for number in range(16)))
+    },
+}
+
+
+@pytest.mark.parametrize("rule", TOO_LONG)
+def test_rule_whose_expressions_the_api_server_would_not_compile_is_reported(rule: str) -> None:
+    found = converted(**{rule: TOO_LONG[rule]}, extendedResourceToleration={}, defaultTolerationSeconds={})
+    reported = [each.message for each in found.warnings if each.field == f"spec.{rule}"]
+    assert len(reported) == 1
+    assert str(MAX_EXPRESSION) in reported[0]
+    assert {name for _, name in kinds(found)} == {
+        "trimtab-default-toleration-seconds",
+        "trimtab-extended-resource-toleration",
+    }
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Warn"])
+def test_cost_limit_is_reported_if_it_would_admit_requests(mode: str) -> None:
+    fail, ignore = (
+        converted(mode=mode, podNodeConstraints={"failurePolicy": policy}).warnings for policy in ("Fail", "Ignore")
+    )
+    assert len(ignore) == len(fail) + (mode == "Enforce")
 
 
 def test_converted_rules_are_to_be_removed() -> None:

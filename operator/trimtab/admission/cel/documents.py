@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,6 +19,13 @@ PREFIX: Final = "trimtab-"
 PODS: Final = ("", ("pods",))
 EPHEMERAL_CONTAINERS: Final = ("", ("pods/ephemeralcontainers",))
 DAEMON_SETS: Final = ("apps", ("daemonsets",))
+
+MAX_EXPRESSION: Final = 100_000
+"""Maximum number of characters of a CEL expression: the default of cel-go's parser (``expressionSizeCodePointLimit``),
+which kube-apiserver does not change.
+"""
+_VALIDATING: Final = "ValidatingAdmissionPolicy"
+_MUTATING: Final = "MutatingAdmissionPolicy"
 
 
 class Validation(Struct, frozen=True):
@@ -55,6 +62,7 @@ class PolicyDocuments:
         self.documents: list[dict[str, Any]] = []
         self.warnings: list[FieldError] = []
         self.warn_only = spec.mode == "Warn"
+        self._of_rule: list[dict[str, Any]] = []
         names = sorted({KUBE_SYSTEM, *exempt, *spec.exempt_namespaces})
         self._selector = {
             "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names}]
@@ -65,9 +73,31 @@ class PolicyDocuments:
         self.warnings.append(FieldError(f"spec.{field}", message))
 
     def converted(self, field: str, *differences: str) -> None:
-        """Warn about differences, and that the user must remove the rule from the PlacementAdmission."""
+        """Add the documents of a rule, and warn about differences and that the user must remove the rule.
+
+        If the API server would not compile an expression, the rule is not converted.
+        """
+        documents, self._of_rule = self._of_rule, []
+        policies = [each for each in documents if each["kind"] in (_VALIDATING, _MUTATING)]
+        name, length = max(_lengths(policies), key=lambda each: each[1], default=("", 0))
+        if length > MAX_EXPRESSION:
+            self.warn(
+                field,
+                f"is not converted: its CEL expression {name} would have {length} characters, and kube-apiserver "
+                f"compiles no expression with more than {MAX_EXPRESSION}. Shorten its lists, or keep the rule in the "
+                "PlacementAdmission",
+            )
+            return
+        self.documents += documents
         for each in differences:
             self.warn(field, each)
+        ignoring = (each["kind"] == _VALIDATING and each["spec"]["failurePolicy"] == "Ignore" for each in policies)
+        if any(ignoring) and not self.warn_only:
+            self.warn(
+                field,
+                "with failurePolicy Ignore, the policy admits requests for which an expression exceeds the cost limit "
+                "of kube-apiserver, for example a pod with thousands of node affinity terms",
+            )
         self.warn(field, "remove it from the PlacementAdmission once the policies are applied, or it applies twice")
 
     def validating(
@@ -93,7 +123,7 @@ class PolicyDocuments:
         kept = (each for each in validations if not (each.after_mutation and self.warn_only))
         spec["validations"] = [each.wire() for each in kept]
         actions = {"validationActions": ["Warn", "Audit"] if self.warn_only else ["Deny"]}
-        self._add("ValidatingAdmissionPolicy", rule, spec, actions)
+        self._add(_VALIDATING, rule, spec, actions)
 
     def mutating(
         self,
@@ -116,7 +146,7 @@ class PolicyDocuments:
         spec = self._match(failure_policy, resources, conditions, variables)
         spec["reinvocationPolicy"] = "IfNeeded"
         spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": {"expression": each}} for each in patches]
-        self._add("MutatingAdmissionPolicy", rule, spec, {})
+        self._add(_MUTATING, rule, spec, {})
 
     def _match(
         self,
@@ -135,7 +165,7 @@ class PolicyDocuments:
 
     def _add(self, kind: str, rule: str, spec: Mapping[str, Any], binding: Mapping[str, Any]) -> None:
         name = PREFIX + "".join(f"-{each.lower()}" if each.isupper() else each for each in rule).removeprefix("-")
-        self.documents += (
+        self._of_rule += (
             {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": dict(spec)},
             {
                 "apiVersion": API_VERSION,
@@ -144,6 +174,18 @@ class PolicyDocuments:
                 "spec": {"policyName": name, **binding},
             },
         )
+
+
+def _lengths(policies: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield the names of the CEL expressions of policies and their numbers of characters."""
+    for policy in policies:
+        spec = policy["spec"]
+        for each in (*spec["variables"], *spec["matchConditions"]):
+            yield each["name"], len(each["expression"])
+        for each in spec.get("validations", ()):
+            yield each["message"], max(len(each["expression"]), len(each.get("messageExpression", "")))
+        for each in spec.get("mutations", ()):
+            yield "of a mutation", len(each["jsonPatch"]["expression"])
 
 
 def resources_of(

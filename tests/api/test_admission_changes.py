@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from tests.fixtures.placement_admission import DEFINITIONS, MUTATING, VALIDATING, AdmissionCluster, pod
+from tests.fixtures.placement_admission import ADMISSION, DEFINITIONS, MUTATING, VALIDATING, AdmissionCluster, pod
 from tests.fixtures.users import denial
 from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden, Invalid
@@ -66,6 +67,39 @@ def test_webhooks_exist_only_for_the_rules_that_are_set(admission_cluster: Admis
 def of_rules(cluster: AdmissionCluster, resource: Resource) -> list[str]:
     """Return the failure policies of the webhooks, except that of trimtab's own resources, which always exists."""
     return [each["failurePolicy"] for each in cluster.webhooks(resource) if not each["name"].startswith("resources.")]
+
+
+def test_namespaces_that_a_platform_exempts_stay_exempt(admission_cluster: AdmissionCluster, tenant: str) -> None:
+    """As the admissions enforcer of AKS does it: it adds a requirement to every webhook, and checks it again."""
+    cluster, added = admission_cluster, {"key": "control-plane", "operator": "DoesNotExist"}
+    theirs = cluster.namespace(labels={"control-plane": "true"})
+
+    def enforce_on_platform() -> None:
+        found = cluster.client.request("GET", VALIDATING.path(ADMISSION))
+        for each in found["webhooks"]:
+            selector = each["namespaceSelector"].setdefault("matchExpressions", [])
+            if added not in selector:
+                selector.append(added)
+        cluster.client.request("PUT", VALIDATING.path(ADMISSION), found)
+
+    enforce_on_platform()
+    eventually(lambda: refused(cluster, theirs, nodeName="node-1") == "", what="the exemption to apply")
+    assert refused(cluster, tenant, nodeName="node-1") == BY_NAME
+    version = cluster.client.request("GET", VALIDATING.path(ADMISSION))["metadata"]["resourceVersion"]
+    time.sleep(5)
+    assert cluster.client.request("GET", VALIDATING.path(ADMISSION))["metadata"]["resourceVersion"] == version
+    assert cluster.condition("Ready")["status"] == "True"
+
+    # A change of the rules replaces trimtab's own requirement only.
+    exempt = cluster.namespace()
+    cluster.enforce(podNodeConstraints={}, exemptNamespaces=[exempt])
+    assert [refused(cluster, each, nodeName="node-1") for each in (tenant, exempt, theirs)] == [BY_NAME, "", ""]
+    cluster.enforce(podNodeConstraints={})
+    eventually(lambda: refused(cluster, exempt, nodeName="node-1") == BY_NAME, what="the rules to apply")
+    assert refused(cluster, theirs, nodeName="node-1") == ""
+    found = cluster.client.request("GET", VALIDATING.path(ADMISSION))
+    cluster.client.request("PUT", VALIDATING.path(ADMISSION), {**found, "webhooks": []})
+    eventually(lambda: refused(cluster, theirs, nodeName="node-1") == BY_NAME, what="the webhooks of trimtab alone")
 
 
 def test_deletion_unregisters_the_webhooks_and_recreation_restores_them(

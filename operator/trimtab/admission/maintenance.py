@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from trimtab.admission.certificate_maintenance import WRITE_AGAIN_AFTER, CertificateMaintenance
+from trimtab.admission.certificate_maintenance import CHECK_PERIOD, WRITE_AGAIN_AFTER, CertificateMaintenance
 from trimtab.admission.certificates import Certificates, CertificateSecret, Lifetimes
 from trimtab.admission.webhooks import (
     CONFIGURATIONS,
@@ -23,11 +23,13 @@ from trimtab.admission.webhooks import (
     apply_webhooks,
     differs,
     webhooks,
+    with_additions,
 )
 from trimtab.api.placement_admission import PlacementAdmissionSpec
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import Resource
+from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.store import Store
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,16 @@ FIRST_REGISTRATION_DELAY: Final = 10.0
 """Seconds for which a replica must be ready before it registers the first webhooks that use a Service.
 
 Until then the Service may have no endpoint: the kubelet probes every five seconds."""
+REWRITES: Final = Backoff(initial=WRITE_AGAIN_AFTER, maximum=CHECK_PERIOD, jitter=0.0)
+"""Backoff for writes of the same webhooks: their change has not arrived yet, or another program changes them again."""
+
+
+class _Write(Struct, frozen=True):
+    """The last write of a webhook configuration, and how many of the same webhooks it was in a short time."""
+
+    items: Sequence[Mapping[str, Any]]
+    at: float
+    number: int
 
 
 class MaintenanceSettings(Struct, frozen=True, kw_only=True):
@@ -115,7 +127,7 @@ class WebhookMaintenance(CertificateMaintenance):
         self._policy = policy
         self._is_serving = is_serving
         self._serving_since: float | None = None
-        self._applied: dict[Resource, tuple[Sequence[Mapping[str, Any]], float]] = {}
+        self._written: dict[Resource, _Write] = {}
 
     def _synced(self) -> bool:
         return all(store.synced for store in self._configurations.values())
@@ -142,16 +154,20 @@ class WebhookMaintenance(CertificateMaintenance):
             if wait > 0:
                 return wait
         self.registered = True
-        for resource, items in zip(CONFIGURATIONS, (wanted.mutating, wanted.validating), strict=True):
+        for resource, found in zip(CONFIGURATIONS, (wanted.mutating, wanted.validating), strict=True):
             name = self._settings.configuration
-            if not differs(self._configurations[resource].get(name), items):
+            stored = self._configurations[resource].get(name)
+            items = with_additions(stored, found)
+            if not differs(stored, items):
                 continue
             self.registered = False
-            before = self._applied.get(resource)
-            if before is not None and before[0] == items and now - before[1] < WRITE_AGAIN_AFTER:
-                continue  # the change has not arrived over the watch yet
+            number, before = 0, self._written.get(resource)
+            if before is not None and before.items == items and now - before.at < 2 * REWRITES.maximum:
+                number = before.number
+                if now - before.at < REWRITES.delay(number - 1):
+                    continue
             await apply_webhooks(self._api, resource, name, items)
-            self._applied[resource] = items, now
+            self._written[resource] = _Write(items, now, number + 1)
             log.info("Registered %d webhooks in %s %s", len(items), resource.kind, name)
         return None if self.registered else WRITE_AGAIN_AFTER
 

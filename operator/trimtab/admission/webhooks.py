@@ -51,6 +51,8 @@ WARN_PATH: Final = "/warn"
 RESOURCES_PATH: Final = "/validate/resources"
 
 DOMAIN: Final = f"placement.{GROUP}"
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label of namespaces with their name, which the API server sets."""
 
 TIMEOUTS: Final[Mapping[FailurePolicy, int]] = {"Fail": 5, "Ignore": 3}
 """Seconds for which the API server waits for a webhook. Two SubjectAccessReviews take at most two."""
@@ -221,7 +223,7 @@ def _of_rules(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     scopes = rule_scopes(spec)
     exempt = sorted({KUBE_SYSTEM, *spec.exempt_namespaces, *([own_namespace] if own_namespace else [])})
-    selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt}]}
+    selector = {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": exempt}]}
     mutating: list[dict[str, Any]] = []
     validating: list[dict[str, Any]] = []
     for policy in _FAILURE_POLICIES:
@@ -367,10 +369,37 @@ def decode_configuration(raw: Any) -> WebhookConfiguration:
 
 def differs(stored: WebhookConfiguration | None, wanted: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the stored webhooks of trimtab differ from the wanted ones. Webhooks of others are ignored."""
-    if stored is None:
-        return True
-    ours = {each["name"]: each for each in stored.webhooks if str(each.get("name", "")).endswith(f".{DOMAIN}")}
-    return ours != {each["name"]: each for each in wanted}
+    return stored is None or _ours(stored) != {each["name"]: each for each in wanted}
+
+
+def with_additions(
+    stored: WebhookConfiguration | None, wanted: Sequence[Mapping[str, Any]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return the wanted webhooks with what other programs have added to the stored namespace selectors.
+
+    Platforms add requirements that exempt their own namespaces, for example the admissions enforcer of AKS. They would
+    add them again after each write.
+    """
+    ours = {} if stored is None else _ours(stored)
+    return tuple(
+        {**each, "namespaceSelector": _extended(each["namespaceSelector"], ours[each["name"]].get("namespaceSelector"))}
+        if each["name"] in ours
+        else each
+        for each in wanted
+    )
+
+
+def _extended(wanted: Mapping[str, Any], stored: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    required, found = wanted.get("matchExpressions", []), (stored or {}).get("matchExpressions") or []
+    if stored is None or all(each in found for each in required):
+        return stored or wanted
+    # A requirement for the namespace's name may be trimtab's own of an earlier version of exemptNamespaces.
+    others = [each for each in found if each.get("key") != NAMESPACE_NAME]
+    return {**stored, "matchExpressions": [*required, *others]}
+
+
+def _ours(stored: WebhookConfiguration) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in stored.webhooks if str(each.get("name", "")).endswith(f".{DOMAIN}")}
 
 
 async def apply_webhooks(api: Api, resource: Resource, name: str, wanted: Sequence[Mapping[str, Any]]) -> None:

@@ -250,3 +250,88 @@ async def test_short_lived_certificate_is_renewed_in_time() -> None:
         assert expiry - clock.now() > 24.0 / 6
         assert replica.loop.certificate_check() is None
     await replica.end()
+
+
+CONTROL_PLANE = {"key": "control-plane", "operator": "DoesNotExist"}
+MANAGED = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gke-managed-system"]}
+
+
+def edit_webhooks(cluster: Cluster, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Let a platform edit each webhook after every write."""
+
+    async def after(call: Any) -> None:
+        for each in CONFIGURATIONS if call.method == "PATCH" else ():
+            for webhook in cluster.api.objects[each.path(NAME)].get("webhooks") or ():
+                edit(webhook)
+        cluster.deliver()
+
+    cluster.api.after = after
+
+
+def expressions(cluster: Cluster) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cluster.webhooks(CONFIGURATIONS[1])["validate-fail"]["namespaceSelector"][
+        "matchExpressions"
+    ]
+    return found
+
+
+def exempt(cluster: Cluster) -> list[list[str]]:
+    return [each["values"] for each in expressions(cluster) if each["key"] == "kubernetes.io/metadata.name"]
+
+
+@pytest.mark.parametrize("added", [CONTROL_PLANE, MANAGED], ids=["AKS", "GKE"])
+async def test_namespaces_that_a_platform_exempts_stay_exempt(added: dict[str, Any]) -> None:
+    cluster = Cluster()
+
+    def add(webhook: dict[str, Any]) -> None:
+        found = webhook["namespaceSelector"].setdefault("matchExpressions", [])
+        if added not in found:
+            found.append(added)
+
+    edit_webhooks(cluster, add)
+    replica = Replica(cluster)
+    for names in (["a", "b"], ["a"]):
+        replica.spec = admission_spec(f"{{exemptNamespaces: [{', '.join(names)}], podNodeConstraints: {{}}}}")
+        replica.loop.wake()
+        await asyncio.sleep(5)
+        sent = len(cluster.api.sent("PATCH"))
+        await asyncio.sleep(300)
+        assert len(cluster.api.sent("PATCH")) == sent
+        assert replica.loop.registered
+        assert added in expressions(cluster)
+        assert [*names, "kube-system", NAMESPACE] in exempt(cluster)
+        assert len(expressions(cluster)) == 2
+    await replica.end()
+
+
+async def test_additions_to_the_namespace_selector_survive_a_change_of_the_rules() -> None:
+    cluster = Cluster()
+    replica = Replica(cluster)
+    replica.spec = admission_spec("podNodeConstraints: {}")
+    await asyncio.sleep(5)
+    path = CONFIGURATIONS[1].path(NAME)
+    expressions(cluster).append(CONTROL_PLANE)
+    cluster.api.put(path, cluster.api.objects[path])
+    cluster.deliver()
+    replica.spec = admission_spec("{exemptNamespaces: [a], podNodeConstraints: {}}")
+    replica.loop.wake()
+    await asyncio.sleep(5)
+    assert CONTROL_PLANE in expressions(cluster)
+    assert exempt(cluster) == [["a", "kube-system", NAMESPACE]]
+    await replica.end()
+
+
+async def test_webhooks_that_another_program_resets_are_written_with_backoff() -> None:
+    cluster = Cluster()
+    edit_webhooks(cluster, lambda webhook: webhook.update(failurePolicy="Ignore"))
+    replica = Replica(cluster)
+    replica.spec = admission_spec("podNodeConstraints: {}")
+    await asyncio.sleep(600)
+    assert not replica.loop.registered
+    assert 20 < len(cluster.api.sent("PATCH")) < 60
+    cluster.api.after = None
+    await asyncio.sleep(60)
+    cluster.deliver()
+    await asyncio.sleep(60)
+    assert replica.loop.registered
+    await replica.end()

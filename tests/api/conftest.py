@@ -17,8 +17,8 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings
 
 HOLD = "local.trimtab.dev/hold"
-PRESSURE = "controllers.pressure.enabled=true"
-"""The chart value that installs the CRD of NodePressurePolicies."""
+CONTROLLERS = ("controllers.pressure.enabled=true", "controllers.scheduler.enabled=true")
+"""The chart values that install the CRDs of NodePressurePolicies and SchedulerPolicies."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def admission_cluster(
         pytest.skip("these tests run the admission role as a process next to a local control plane")
     with ExitStack() as stack:
         cluster = AdmissionCluster(
-            make_lasting_cluster(nodes=1), tmp_path_factory.mktemp("admission"), stack, values=[PRESSURE]
+            make_lasting_cluster(nodes=1), tmp_path_factory.mktemp("admission"), stack, values=CONTROLLERS
         )
         cluster.start()
         yield cluster

@@ -18,6 +18,7 @@ from trimtab.kube.resources import (
     MACHINE_AUTOSCALERS,
     NODE_PRESSURE_POLICIES,
     PRIORITY_CLASSES,
+    SCHEDULER_POLICIES,
     Resource,
 )
 
@@ -133,19 +134,28 @@ def test_policies_that_undo_each_others_evictions(own: OwnResources) -> None:
 
 
 def test_node_group_that_already_has_a_machine_autoscaler(own: OwnResources) -> None:
+    """Tools rename an object by creating the new one before they delete the old one."""
     namespace = own.cluster.namespace(account=False)
     target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "workers"}
     spec = {"minReplicas": 0, "maxReplicas": 3, "scaleTargetRef": target}
-    own.create(MACHINE_AUTOSCALERS, named(MACHINE_AUTOSCALERS, "a", spec=spec), namespace)
+    others = {**spec, "scaleTargetRef": {**target, "name": "others"}}
+    alone = ["there is no ClusterAutoscaler named default, so no node group is scaled"]
 
-    second = named(MACHINE_AUTOSCALERS, "b", spec=spec)
-    assert refused(lambda: own.create(MACHINE_AUTOSCALERS, second, namespace))[2] == "spec.scaleTargetRef"
-    others = named(MACHINE_AUTOSCALERS, "b", spec={**spec, "scaleTargetRef": {**target, "name": "others"}})
-    own.create(MACHINE_AUTOSCALERS, others, namespace)
+    def create(name: str, content: dict[str, Any]) -> list[str]:
+        return fields(own.create(MACHINE_AUTOSCALERS, named(MACHINE_AUTOSCALERS, name, spec=content), namespace))
+
+    assert create("a", spec) == alone
+    assert create("b", spec) == ["spec.scaleTargetRef", *alone]
+    assert create("c", others) == alone
+
+
+def test_scheduler_name_that_another_policy_has(own: OwnResources) -> None:
+    for name, expected in (("old", []), ("new", ["spec.schedulerName"])):
+        renamed = named(SCHEDULER_POLICIES, name, spec={"schedulerName": "renamed"})
+        assert fields(own.create(SCHEDULER_POLICIES, renamed)) == expected
 
 
 def test_pressure_policy_whose_nodes_another_one_handles(own: OwnResources) -> None:
-    """A policy is renamed by creating the new one before the old one is deleted."""
     assert own.create(NODE_PRESSURE_POLICIES, pressure("b")).warnings == ()
     assert fields(own.create(NODE_PRESSURE_POLICIES, pressure("c"))) == ["spec.nodeSelector"]
 

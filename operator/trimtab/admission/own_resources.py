@@ -267,10 +267,6 @@ def _errors(value: Any, kind: DecodableKind, existing: OtherObjects) -> Findings
         case DeschedulerPolicy():
             yield from _unknown_priority_class(value, existing)
             yield from _policy_conflicts(value, existing)
-        case MachineAutoscaler():
-            yield from _target_owners(value, existing)
-        case SchedulerPolicy():
-            yield from _scheduler_names(value, existing)
 
 
 def _warnings(value: Any, existing: OtherObjects) -> Findings:
@@ -280,8 +276,10 @@ def _warnings(value: Any, existing: OtherObjects) -> Findings:
         case ClusterAutoscaler():
             yield from _autoscaler_warnings(value, existing)
         case MachineAutoscaler():
+            yield from _target_owners(value, existing)
             yield from _machine_autoscaler_warnings(value, existing)
         case SchedulerPolicy():
+            yield from _scheduler_names(value, existing)
             yield from _scheduler_warnings(value)
         case TaintManager():
             yield from _taint_manager_warnings(value)
@@ -355,13 +353,17 @@ def _target_of(reference: ScaleTargetRef) -> tuple[str, str, str]:
 
 
 def _target_owners(autoscaler: MachineAutoscaler, existing: OtherObjects) -> Findings:
+    """Not an error, because tools rename an object by creating the new one first. The controller handles it."""
     target = autoscaler.spec.scale_target_ref
     for other in sorted(existing.machine_autoscalers, key=lambda each: each.key):
         same_namespace = other.metadata.namespace == autoscaler.metadata.namespace
         if other.key == autoscaler.key or not same_namespace:
             continue
         if _target_of(other.spec.scale_target_ref) == _target_of(target):
-            message = f"the MachineAutoscaler {other.key} already scales {target.kind} {target.name}"
+            message = (
+                f"the MachineAutoscaler {other.key} already scales {target.kind} {target.name}. Its limits apply until "
+                "it is deleted"
+            )
             yield FieldError("spec.scaleTargetRef", message)
             return
 
@@ -418,10 +420,14 @@ def _total_warnings(
 
 
 def _scheduler_names(policy: SchedulerPolicy, existing: OtherObjects) -> Findings:
+    """Not an error, because tools rename an object by creating the new one first. The scheduler handles it."""
     name = policy.spec.scheduler_name
     for other in sorted(existing.scheduler_policies, key=lambda each: each.name):
         if other.name != policy.name and other.spec.scheduler_name == name:
-            message = f"SchedulerPolicy {other.name} already has schedulerName {name}"
+            message = (
+                f"SchedulerPolicy {other.name} already has schedulerName {name}. The older policy applies until it is "
+                "deleted"
+            )
             yield FieldError("spec.schedulerName", message)
             return
 
@@ -450,7 +456,7 @@ def _pressure_warnings(policy: NodePressurePolicy, existing: OtherObjects) -> Fi
     others = sorted(existing.pressure_policies, key=lambda each: each.name)
     for other in others:
         if other.name < policy.name and includes(other.spec.node_selector, policy.spec.node_selector):
-            # Not an error: Helm, Flux and kubectl apply --prune rename a policy by creating the new one first.
+            # Not an error, because tools rename an object by creating the new one first.
             message = (
                 f"NodePressurePolicy {other.name}, whose name sorts first, handles all nodes that this policy selects, "
                 "so this policy has no effect"

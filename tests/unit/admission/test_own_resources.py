@@ -96,21 +96,6 @@ ERRORS = {
         others(),
         "spec.podSelector.matchLabels[app]",
     ),
-    "target has another owner": (machines("b"), others(machines("a")), "spec.scaleTargetRef"),
-    "target has an owner in another API version": (
-        machines("b", version="cluster.x-k8s.io/v1beta1"),
-        others(machines("a", version="cluster.x-k8s.io/v1beta2")),
-        "spec.scaleTargetRef",
-    ),
-    "target of another API": (machines("b", version="cluster.x-k8s.io/v1beta1"), others(machines("a")), ""),
-    "target is in another namespace": (machines("b"), others(machines("a", namespace="other")), ""),
-    "another target": (machines("b"), others(machines("a", "others")), ""),
-    "schedulerName is taken": (
-        own("SchedulerPolicy", {"schedulerName": "batch"}, "other"),
-        others(SCHEDULER),
-        "spec.schedulerName",
-    ),
-    "schedulerName is its own": (SCHEDULER, others(SCHEDULER), ""),
     "selector of nodes is invalid": (
         pressure(labels={"pool": "-"}),
         others(),
@@ -145,8 +130,6 @@ def test_error_that_the_old_object_also_has_becomes_a_warning(
 ) -> None:
     change = {
         "DeschedulerPolicy": {"limits": {"perCycle": 3}},
-        "MachineAutoscaler": {"maxReplicas": 7},
-        "SchedulerPolicy": {"disablePreemption": True},
         "NodePressurePolicy": {"mode": "Act"},
         "ClusterAutoscaler": {"maxPodGracePeriod": 30},
     }[new["kind"]]
@@ -213,6 +196,19 @@ WARNINGS = {
         others(policy(SPREAD)),
         ["spec.scaleDown"],
     ),
+    "target has another owner": (machines("b"), others(autoscaler(), machines("a")), ["spec.scaleTargetRef"]),
+    "target has an owner in another API version": (
+        machines("b", version="cluster.x-k8s.io/v1beta1"),
+        others(autoscaler(), machines("a", version="cluster.x-k8s.io/v1beta2")),
+        ["spec.scaleTargetRef"],
+    ),
+    "target of another API": (
+        machines("b", version="cluster.x-k8s.io/v1beta1"),
+        others(autoscaler(), machines("a")),
+        [],
+    ),
+    "target is in another namespace": (machines("b"), others(autoscaler(), machines("a", namespace="other")), []),
+    "another target": (machines("b"), others(autoscaler(), machines("a", "others")), []),
     "MachineAutoscaler alone": (machines("a"), others(), [""]),
     "fixed size": (machines("a", minReplicas=3), others(autoscaler()), ["spec.maxReplicas"]),
     "sizes above the total": (
@@ -226,6 +222,12 @@ WARNINGS = {
         ["spec.schedulerName"],
     ),
     "another scheduler": (SCHEDULER, others(), []),
+    "schedulerName is taken": (
+        own("SchedulerPolicy", {"schedulerName": "batch"}, "other"),
+        others(SCHEDULER),
+        ["spec.schedulerName"],
+    ),
+    "schedulerName is its own": (SCHEDULER, others(SCHEDULER), []),
     "TaintAndEvict": (own("TaintManager", {"mode": "TaintAndEvict"}), others(), ["spec.mode"]),
     "lifecycle without tainting": (
         own("TaintManager", {"nodeLifecycle": {"nodeMonitorGracePeriod": "60s"}}),

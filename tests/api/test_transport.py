@@ -215,7 +215,7 @@ async def test_events_of_a_deleted_namespace_are_dropped(api):
 
 
 async def test_released_lease_is_acquired_by_the_follower_at_once(api, namespace):
-    async with LeaderElector(api, namespace=namespace, name="trimtab", identity="b", random=lambda: 0.0) as second:
+    async with LeaderElector(api, namespace=namespace, name="trimtab", identity="b") as second:
         async with LeaderElector(api, namespace=namespace, name="trimtab", identity="a") as first:
             await first.acquire()
             assert first.leading

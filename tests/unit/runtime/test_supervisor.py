@@ -29,7 +29,7 @@ from trimtab.runtime.leader_election.elector import NEVER, ElectionTimings, Lead
 from trimtab.runtime.settings import Settings
 from trimtab.runtime.supervisor import Supervisor
 
-TIMINGS = ElectionTimings(lease_duration=2, renew_deadline=1.0, retry_period=0.1)
+TIMINGS = ElectionTimings(lease_duration=2, renew_deadline=1.0, retry_period=0.1, read_period=0.1)
 
 
 class Died(BaseException):

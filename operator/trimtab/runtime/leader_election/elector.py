@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -41,28 +39,33 @@ _REPORT_TIME: Final = 0.5
 
 
 class ElectionTimings(Struct, frozen=True, kw_only=True):
-    """The timing of leader election in seconds, with client-go's defaults apart from ``jitter``.
+    """The timing of leader election in seconds, with client-go's defaults for the leader.
 
-    A candidate measures ``lease_duration`` from the last change that it has read. With client-go's jitter of 1.2 it
-    reads every 2.0 to 4.4 s, so that a takeover takes up to 19.4 s; here it takes up to 18 s, plus the requests.
+    A candidate measures ``lease_duration`` from the last renewal that it has read, so it takes over within
+    ``lease_duration + read_period`` after that renewal, plus the duration of the requests. client-go's candidates read
+    every 2.0 to 4.4 s. Reading more often is as safe: no candidate reads a renewal before the leader has sent it.
 
     Attributes:
         lease_duration: time since the last observed renewal after which a candidate may take over.
         renew_deadline: time since the last renewal after which the leader gives up; less than ``lease_duration``.
-        retry_period: time between two attempts.
-        jitter: maximum additional wait of a candidate, as a multiple of ``retry_period``.
+        retry_period: time between two renewals of the leader.
+        read_period: time between two attempts of a candidate.
     """
 
     lease_duration: int = 15
     renew_deadline: float = 10.0
     retry_period: float = 2.0
-    jitter: float = 0.5
+    read_period: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.retry_period * self.jitter < self.renew_deadline < self.lease_duration:
+        if not 0 < self.retry_period < self.renew_deadline < self.lease_duration:
             raise ValueError(
-                f"retry_period x jitter ({self.retry_period} x {self.jitter}) must be less than renew_deadline "
-                f"({self.renew_deadline}), and that less than lease_duration ({self.lease_duration})"
+                f"retry_period ({self.retry_period}) must be less than renew_deadline ({self.renew_deadline}), and "
+                f"that less than lease_duration ({self.lease_duration})"
+            )
+        if not 0 < self.read_period < self.lease_duration:
+            raise ValueError(
+                f"read_period ({self.read_period}) must be less than lease_duration ({self.lease_duration})"
             )
 
 
@@ -96,7 +99,6 @@ class LeaderElector:
         identity: str = "",
         timings: ElectionTimings | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        random: Callable[[], float] = random.random,
     ) -> None:
         """Create a candidate; it sends no request before :meth:`acquire`.
 
@@ -108,7 +110,6 @@ class LeaderElector:
                 :func:`unique_identity`.
             timings: the timings of leader election.
             clock: provides the time.
-            random: returns a number in [0, 1) for the jitter.
         """
         self.identity = identity or unique_identity()
         self.lost = asyncio.Event()
@@ -116,7 +117,6 @@ class LeaderElector:
         self._lock = LeaseLock(api, namespace=namespace, name=name)
         self._timings = timings or ElectionTimings()
         self._clock = clock
-        self._random = random
         self._observed: Lease | None = None
         self._observed_at = NEVER
         self._renewed_at = NEVER
@@ -172,7 +172,7 @@ class LeaderElector:
         client-go waits a full retry period with jitter at the expiry as well, so its standby takes over later. If
         several candidates attempt at the same time, the API server rejects all writes but one.
         """
-        wait = self._timings.retry_period * (1.0 + self._timings.jitter * self._random())
+        wait = self._timings.read_period
         if self._observed is None or self.holder in ("", self.identity):
             return wait
         duration = self._observed.duration or self._timings.lease_duration

@@ -398,7 +398,7 @@ def test_scheduler_uses_all_of_its_rbac_and_needs_no_more(audited_scheduling: Au
     process = OperatorProcess(cluster, tmp_path, "--controllers=scheduler")
     process.start()
     try:
-        # Bindings, with a volume that exists and one that would have to be provisioned.
+        # Bindings, with a volume that exists and one that must be provisioned.
         pending(client, "low", cpu="2")
         pending(client, "guarded", cpu="2")
         pending(client, "large", cpu="1000")
@@ -407,7 +407,13 @@ def test_scheduler_uses_all_of_its_rbac_and_needs_no_more(audited_scheduling: Au
         wait_for(lambda: node_of(client, "low") and node_of(client, "guarded"), "two pods to be bound")
         wait_for(lambda: node_of(client, "volume"), "a pod with a volume to be bound")
         wait_for(lambda: scheduled_reason(client, "large") == "Unschedulable", "the condition of a pod")
-        wait_for(lambda: ("", "persistentvolumeclaims", "patch") in audit.asked(), "the node of a claim")
+        # As a provisioner does it: the volume appears once the scheduler has selected the node.
+        wait_for(lambda: selected_node(client, "provisioned") == "n0", "the node of a claim")
+        assert not node_of(client, "provisioned")
+        uid = client.request("GET", PERSISTENT_VOLUME_CLAIMS.path("provisioned", namespace="shop"))["metadata"]["uid"]
+        reference = {"kind": "PersistentVolumeClaim", "namespace": "shop", "name": "provisioned", "uid": uid}
+        make_volume(client, "made", "provisioned", claimRef=reference)
+        wait_for(lambda: node_of(client, "provisioned"), "a pod with a provisioned volume to be bound")
         # Preemptions: an eviction, and a deletion against a PodDisruptionBudget.
         pending(client, "urgent", cpu="2", priority="high")
         wait_for(lambda: node_of(client, "urgent"), "the first preemption")
@@ -594,7 +600,7 @@ def audited_scheduling(make_cluster: MakeCluster, tmp_path: Path, audit_argument
     budget = {**head(BUDGETS, "guarded"), "spec": {"minAvailable": 1, "selector": selector}}
     client.request("POST", BUDGETS.path(namespace="shop"), budget)
     late = {"volumeBindingMode": "WaitForFirstConsumer"}
-    for name, provisioner in (("existing", "kubernetes.io/no-provisioner"), ("provisioned", "example.com/never")):
+    for name, provisioner in (("existing", "kubernetes.io/no-provisioner"), ("provisioned", "example.com/test")):
         body = {**head(STORAGE_CLASSES, name), "provisioner": provisioner, **late}
         client.request("POST", STORAGE_CLASSES.path(), body)
         claim = {
@@ -604,20 +610,32 @@ def audited_scheduling(make_cluster: MakeCluster, tmp_path: Path, audit_argument
         }
         path = PERSISTENT_VOLUME_CLAIMS.path(namespace="shop")
         client.request("POST", path, {**head(PERSISTENT_VOLUME_CLAIMS, name), "spec": claim})
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0"]}
-    volume = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "existing",
-        "local": {"path": "/mnt"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
-    client.request("POST", PERSISTENT_VOLUMES.path(), {**head(PERSISTENT_VOLUMES, "local"), "spec": volume})
+    make_volume(client, "local", "existing")
     return cluster, Audit(tmp_path / "audit.log")
 
 
 def head(resource: Resource, name: str) -> dict[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+
+
+def make_volume(client: Client, name: str, class_name: str, **spec: Any) -> None:
+    """Create a volume on the node n0."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0"]}
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": class_name,
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        **spec,
+    }
+    client.request("POST", PERSISTENT_VOLUMES.path(), {**head(PERSISTENT_VOLUMES, name), "spec": volume})
+
+
+def selected_node(client: Client, claim: str) -> str:
+    """Return the node for which a provisioner must create the volume of a claim; empty for none."""
+    found = client.request("GET", PERSISTENT_VOLUME_CLAIMS.path(claim, namespace="shop"))["metadata"]
+    return str(found.get("annotations", {}).get("volume.kubernetes.io/selected-node", ""))
 
 
 def pending(client: Client, name: str, *, cpu: str = "100m", priority: str = "", claim: str = "") -> None:

@@ -122,6 +122,33 @@ def test_plan_on_a_snapshot_equals_plan_on_the_cluster(
     assert "s3cr3t" not in file.read_text()
 
 
+def test_plan_of_a_scheduler_policy_reads_the_live_cluster(
+    cluster: Cluster, namespace: str, admin: Path, tmp_path: Path
+) -> None:
+    scheduler, pods = f"planned-{namespace}", f"/api/v1/namespaces/{namespace}/pods"
+    for name, cpu in (("small", "10m"), ("large", "1000")):
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"schedulerName": scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+        cluster.client.request("POST", pods, {"metadata": {"name": name}, "spec": spec})
+    head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "SchedulerPolicy", "metadata": {"name": "planned"}}
+    policy, saved = tmp_path / "scheduler.yaml", tmp_path / "cluster.yaml"
+    policy.write_bytes(msgspec.yaml.encode({**head, "spec": {"schedulerName": scheduler}}))
+
+    live = run("plan", "--kubeconfig", admin, "--policy", policy, "-o", "json")
+    assert live.exit_code == 0, live.output
+    document = msgspec.json.decode(live.stdout)
+    [bind] = document["actions"]
+    nodes = {each["metadata"]["name"] for each in cluster.client.request("GET", "/api/v1/nodes")["items"]}
+    assert (bind["action"], bind["pod"]) == ("Bind", "small")
+    assert bind["node"] in nodes
+    assert [(each["name"], each["reason"]) for each in document["kept"]] == [("large", "Unschedulable")]
+
+    assert run("snapshot", "--kubeconfig", admin, "-o", saved).exit_code == 0
+    offline = run("plan", "--cluster", saved, "--policy", policy, "-o", "json")
+    assert msgspec.json.decode(offline.stdout)["summary"] == document["summary"]
+    assert not any(each["spec"].get("nodeName") for each in cluster.client.request("GET", pods)["items"])
+
+
 def test_explain_reads_the_live_cluster(crowded: list[str], admin: Path, namespace: str) -> None:
     result = run("explain", "pod", f"{namespace}/{crowded[0]}", "--kubeconfig", admin, "-o", "json")
 

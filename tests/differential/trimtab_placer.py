@@ -1,4 +1,9 @@
-"""trimtab's verdict on a pod, in a form that compares with kube-scheduler's."""
+"""trimtab's verdict on a pod, in a form that compares with kube-scheduler's.
+
+The verdict is that of the scheduler, whose :class:`~trimtab.scheduling.planner.CyclePlanner` is kept over the pods of a
+cluster. The other users of placement must come to the same: ``feasible``, ``place``, the verdicts by node, and the
+scores.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import msgspec
 import numpy as np
 
 from tests.differential.api_client import Manifest
+from trimtab.api.scheduler_policy import DEFAULT_SCHEDULER
 from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
@@ -16,6 +22,7 @@ from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.kube.wire.intern import Interner
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, Profile
+from trimtab.scheduling.planner import CyclePlanner, Reject
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class TrimtabPlacer:
     def __init__(self, snapshot: Snapshot, profile: Profile = DEFAULT) -> None:
         self._snapshot = snapshot
         self._placer = Placer(snapshot, profile)
+        self._planner = CyclePlanner(snapshot, {DEFAULT_SCHEDULER: self._placer})
         self._interner = Interner()
 
     def evaluate(self, manifest: Manifest) -> TrimtabVerdict:
@@ -66,28 +74,29 @@ class TrimtabPlacer:
         slots = np.flatnonzero(mask)
         nodes = self._snapshot.nodes
         names = {int(slot): nodes.node(int(slot)).name for slot in slots}
-        placed, message = self._trial_placement(pod)
+        with self._snapshot.fork():
+            placed = self._placer.place([pod])[0]
+        with self._snapshot.fork():
+            [decision] = self._planner.plan([pod])
         explained = {each.node for each in self._placer.node_verdicts(pod) if each.fits}
         assert not names or explained == set(names.values()), f"{pod.key}: {sorted(explained)} fit by their verdicts"
-        if not names:
-            assert (placed, message) == ("", self._placer.unschedulable_message(pod)), (
-                f"{pod.key}: place and feasible disagree"
-            )
+        if isinstance(decision, Reject):
+            message = self._placer.unschedulable_message(pod)
+            assert (names, placed.pod.node, placed.message) == ({}, "", message), f"{pod.key}: only the plan rejects it"
+            # The plan appends a clause about preemption, as kube-scheduler does.
+            assert decision.message.startswith(message), f"{pod.key}: {decision.message}, but {message}"
             return TrimtabVerdict(frozenset(), message)
+        assert names, f"{pod.key}: only the plan places it, on {decision.node}"
         columns = self._placer.scorer.breakdown(pod, mask)
         scores = {
             name: {plugin: int(scores_by_slot[slot]) for plugin, scores_by_slot in columns.items()}
             for slot, name in names.items()
         }
         verdict = TrimtabVerdict(frozenset(names.values()), "", scores)
-        assert placed == min(verdict.best), f"{pod.key}: placed on {placed}, but {sorted(verdict.best)} score highest"
+        chosen = {decision.node, placed.pod.node}
+        assert chosen == {min(verdict.best)}, f"{pod.key}: {sorted(chosen)}, but {sorted(verdict.best)} score highest"
+        assert decision.feasible == len(names), f"{pod.key}: {decision.feasible} feasible nodes, but {len(names)}"
         return verdict
-
-    def _trial_placement(self, pod: Pod) -> tuple[str, str]:
-        """Place the pod in a fork of the snapshot, and return its node and the message if it has none."""
-        with self._snapshot.fork():
-            placement = self._placer.place([pod])[0]
-        return placement.pod.node, placement.message
 
     def place(self, manifest: Manifest) -> None:
         """Add a bound pod to the snapshot."""

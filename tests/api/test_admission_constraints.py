@@ -286,6 +286,34 @@ def test_update_that_keeps_the_template_is_admitted_without_warnings(
     assert made.warnings == ()
 
 
+def test_node_selector_and_tolerations_of_a_runtime_class_count_as_the_users(
+    admission_cluster: AdmissionCluster, tenant: str
+) -> None:
+    """The API server's plugin RuntimeClass merges them into the pod before it calls webhooks."""
+    cluster, path = admission_cluster, "/apis/node.k8s.io/v1/runtimeclasses"
+    restricted = {"nodeSelector": {"region": "us-east"}, "tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+    for name, scheduling in (("regional", restricted), ("fast", {"nodeSelector": {"disk": "ssd"}})):
+        runtime_class = {"metadata": {"name": name}, "handler": "runc", "scheduling": scheduling}
+        cluster.client.request("POST", path, runtime_class)
+
+    def merged(user: User, name: str) -> dict[str, Any]:
+        made = user.create(PODS, pod(runtimeClassName=name), namespace=tenant, dry_run=True).object["spec"]
+        found: dict[str, Any] = made["nodeSelector"]
+        return found
+
+    try:
+        with pytest.raises(Forbidden) as refused:
+            merged(cluster.dev, "regional")
+        by_label, by_toleration = denial(refused.value).split("; ")
+        assert by_label == BY_REGION
+        assert "dedicated" in by_toleration
+        assert merged(cluster.binder, "regional") == {"region": "us-east"}
+        assert merged(cluster.dev, "fast") == {"disk": "ssd"}
+    finally:
+        for name in ("regional", "fast"):
+            cluster.client.request("DELETE", f"{path}/{name}")
+
+
 def test_controller_needs_the_permission_as_well(admission_cluster: AdmissionCluster, tenant: str) -> None:
     """As in OpenShift, the user who creates the pods is asked, too. The author of the template gets a warning."""
     cluster = admission_cluster

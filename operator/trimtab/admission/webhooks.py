@@ -390,12 +390,20 @@ def with_additions(
 
 
 def _extended(wanted: Mapping[str, Any], stored: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a namespace selector with the requirements of the stored one that exclude further namespaces."""
     required, found = wanted.get("matchExpressions", []), (stored or {}).get("matchExpressions") or []
-    if stored is None or all(each in found for each in required):
-        return stored or wanted
-    # A requirement for the namespace's name may be trimtab's own of an earlier version of exemptNamespaces.
-    others = [each for each in found if each.get("key") != NAMESPACE_NAME]
-    return {**stored, "matchExpressions": [*required, *others]}
+    missing = [each for each in required if each not in found]
+    kept = [
+        each
+        for each in found
+        if each in required
+        or (
+            each.get("operator") in ("NotIn", "DoesNotExist")
+            # A requirement for the name may be trimtab's own of an earlier version of exemptNamespaces.
+            and not (missing and each.get("key") == NAMESPACE_NAME)
+        )
+    ]
+    return {**wanted, "matchExpressions": [*missing, *kept]} if missing or kept else wanted
 
 
 def _ours(stored: WebhookConfiguration) -> dict[str, dict[str, Any]]:

@@ -321,6 +321,37 @@ async def test_additions_to_the_namespace_selector_survive_a_change_of_the_rules
     await replica.end()
 
 
+TEAM = {"key": "team", "operator": "In", "values": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda own: {"matchExpressions": own, "matchLabels": {"webhooks": "on"}}, id="matchLabels"),
+        pytest.param(lambda own: {"matchExpressions": [*own, TEAM]}, id="In"),
+        pytest.param(lambda own: {"matchExpressions": [*own, {"key": "team", "operator": "Exists"}]}, id="Exists"),
+        pytest.param(lambda _: {}, id="empty"),
+    ],
+)
+async def test_selector_that_includes_only_some_namespaces_is_reverted(
+    change: Callable[[list[Any]], dict[str, Any]],
+) -> None:
+    cluster = Cluster()
+    replica = Replica(cluster)
+    replica.spec = admission_spec("podNodeConstraints: {}")
+    await asyncio.sleep(5)
+    before, path = expressions(cluster), CONFIGURATIONS[1].path(NAME)
+    stored = msgspec.json.decode(msgspec.json.encode(cluster.api.objects[path]))
+    for each in stored["webhooks"]:
+        each["namespaceSelector"] = change(each["namespaceSelector"].get("matchExpressions", []))
+    cluster.api.put(path, stored)
+    cluster.deliver()
+    await asyncio.sleep(5)
+    assert cluster.webhooks(CONFIGURATIONS[1])["validate-fail"]["namespaceSelector"] == {"matchExpressions": before}
+    assert cluster.webhooks(CONFIGURATIONS[1])["resources"]["namespaceSelector"] == {}
+    await replica.end()
+
+
 async def test_webhooks_that_another_program_resets_are_written_with_backoff() -> None:
     cluster = Cluster()
     edit_webhooks(cluster, lambda webhook: webhook.update(failurePolicy="Ignore"))

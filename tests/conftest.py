@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
 
-from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
+from tests.fixtures.clusters import Cluster, kubeconfig_cluster
 from tests.fixtures.golden import TESTS, Golden
 from tests.fixtures.results import (
     add_operator_logs,
@@ -105,10 +104,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trimtab")
     group.addoption(
         "--cluster",
-        choices=("local", "kind"),
+        choices=("local", "kind", "kubeconfig"),
         default="local",
         help="what tests with a real API server run against: 'local' (trimtab local; binaries are built at the first "
-        "use, or taken from $KUBEBUILDER_ASSETS) or 'kind' (pytest-kind; needs docker and --kind-image)",
+        "use, or taken from $KUBEBUILDER_ASSETS), 'kind' (pytest-kind; needs docker and --kind-image) or 'kubeconfig' "
+        "(the cluster of --kubeconfig, which the tests change: let nothing else use it)",
     )
     group.addoption(
         "--kubernetes-version",
@@ -211,16 +211,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.config.getoption("--cluster") == "local":
         make: MakeCluster = request.getfixturevalue("make_lasting_cluster")
         return make()
-    if not docker_runs():
-        pytest.skip("--cluster=kind: no docker daemon answers here")
-    option = request.config.option
-    if not option.kind_image:
-        pytest.fail("--cluster=kind needs --kind-image: pytest-kind's default is years old")
-    option.kind_bin = option.kind_bin or shutil.which("kind")
-    option.kind_kubectl_bin = option.kind_kubectl_bin or shutil.which("kubectl")
-    if not (option.kind_bin and option.kind_kubectl_bin):
-        pytest.fail("--cluster=kind needs kind and kubectl on PATH, or --kind-bin and --kind-kubectl-bin")
-    return KindBackend(request.getfixturevalue("kind_cluster"), directory=tmp_path_factory.mktemp("kind"))
+    return kubeconfig_cluster(request, tmp_path_factory.mktemp("kubeconfig"))
 
 
 @pytest.fixture(scope="session")

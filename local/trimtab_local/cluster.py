@@ -94,6 +94,20 @@ def await_account(client: Client) -> None:
     _await_condition(hold, "there is no service account default/default")
 
 
+def service_account_token(client: Client, namespace: str, name: str, *, seconds: int) -> str:
+    """Request a token of a service account (TokenRequest API) that is valid for ``seconds``.
+
+    Raises:
+        ApiError: the service account does not exist.
+    """
+    answer = client.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}},
+    )
+    return str(answer["status"]["token"])
+
+
 def _await_condition(hold: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -192,12 +206,7 @@ class LocalCluster:
         Raises:
             ApiError: the service account does not exist.
         """
-        answer = self.client.request(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}},
-        )
-        return str(answer["status"]["token"])
+        return service_account_token(self.client, namespace, name, seconds=seconds)
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, path: Path, seconds: int = 86_400) -> Path:
         """Write a kubeconfig with a token of the service account, and return its path.

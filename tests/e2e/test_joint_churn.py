@@ -6,7 +6,10 @@ TRIMTAB_E2E_FAULTS (300 unless given).
 
 The last test does everything at once, with kills and faults as steps, for the seconds in TRIMTAB_E2E_EVERYTHING (120
 unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods. If it fails, it prints its steps as a regression
-test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs on new clusters.
+test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs on new clusters. With ``--cluster=kind`` or
+``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that cluster, with the descheduler only, and skips
+the steps in ``LOCAL_ONLY``. TRIMTAB_E2E_AUDIT_LOG names the audit log of that cluster's API server, which must have the
+policy that ``python -m tests.fixtures.cluster_history`` prints; without the log, no invariant is checked.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from tests.fixtures.audit import require_none
 from tests.fixtures.churn import (
     LARGE,
     LOW,
+    MODEST,
     SMALL,
     STATEFUL_NAMES,
     Churn,
@@ -46,6 +50,7 @@ from tests.fixtures.joint import (
     protected_pods,
     until_all_run,
 )
+from tests.fixtures.kubeconfig_joint import kubeconfig_joint_cluster
 from tests.fixtures.shrinking import shrink
 from tests.fixtures.tainting import SHORT as LIFECYCLE
 from trimtab.kube.watching.prober import HUNG_AFTER
@@ -54,8 +59,9 @@ SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "60"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
 EVERYTHING_SECONDS = float(os.environ.get("TRIMTAB_E2E_EVERYTHING", "120"))
-SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "small")
-SIZES = {"small": SMALL, "large": LARGE}
+SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "")
+SIZES = {"small": SMALL, "large": LARGE, "modest": MODEST}
+AUDIT_LOG = os.environ.get("TRIMTAB_E2E_AUDIT_LOG", "")
 SHRINK_RUNS = int(os.environ.get("TRIMTAB_E2E_SHRINK", "0"))
 URGENT = "urgent"
 """The PriorityClass of some Deployments, which may preempt the others, and of the pods that must not be preempted."""
@@ -105,11 +111,13 @@ STALE_WITH_FAULTS = HUNG_AFTER + 10.0
 
 def furnish(joint: JointCluster, size: ChurnSize, *, everything: bool = False) -> None:
     """Start the operators, and create node groups, workloads and policies."""
-    joint.manage_taints(nodeLifecycle={**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"})
-    joint.autoscale()
+    if joint.local:
+        joint.manage_taints(nodeLifecycle={**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"})
+        joint.autoscale()
     joint.operate()
-    joint.group("stable", replicas=size.stable, minimum=size.stable, maximum=size.stable + 2)
-    joint.group("flaky", replicas=size.flaky, minimum=size.minimum[0], maximum=size.maximum[1] - 1)
+    if joint.local:
+        joint.group("stable", replicas=size.stable, minimum=size.stable, maximum=size.stable + 2)
+        joint.group("flaky", replicas=size.flaky, minimum=size.minimum[0], maximum=size.maximum[1] - 1)
     joint.priority_class(URGENT, 1000)
     joint.priority_class(LOW, -10)
     guarded_namespace(joint, "guarded", priority_class=URGENT)
@@ -125,7 +133,8 @@ def furnish(joint: JointCluster, size: ChurnSize, *, everything: bool = False) -
             stateful_set(joint, name, 3)
     protected_pods(joint, stable, priority_class=URGENT)
     until_all_run(joint, joint.pods_namespace, "guarded", seconds=180)
-    joint.relieve_pressure()
+    if joint.usage is not None:
+        joint.relieve_pressure()
     joint.policy_namespaces = [joint.pods_namespace, "guarded"]
     joint.write_policy(strategies=STRATEGIES)
 
@@ -174,11 +183,8 @@ def settled_churn(
         found += writes_after_lease(history)
     namespace = joint.pods_namespace
     found += joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], **bounds)
-    print(
-        churn_table(
-            joint, churn, title=f"{title}: {len(found)} violations", lag=bounds.get("stale", STALE), proxy=proxy
-        )
-    )
+    verdict = f"{len(found)} violations" if joint.audit.exists() else "no audit log, invariants not checked"
+    print(churn_table(joint, churn, title=f"{title}: {verdict}", lag=bounds.get("stale", STALE), proxy=proxy))
     require_none(found)
     for each in joint.processes:
         assert "RuntimeError" not in each.log.read_text()
@@ -213,9 +219,22 @@ def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: 
 @contextmanager
 def everything(
     request: pytest.FixtureRequest, directory: Path, size: ChurnSize
-) -> Iterator[tuple[JointCluster, Churn, FaultProxy]]:
-    """A furnished cluster with two replicas of the operator behind a proxy that injects faults when steps say so."""
+) -> Iterator[tuple[JointCluster, Churn, FaultProxy | None]]:
+    """A furnished cluster with two replicas of the operator.
+
+    On a local control plane, the operator is behind a proxy that injects faults when steps say so.
+    """
     directory.mkdir(exist_ok=True)
+    if request.config.getoption("--cluster") != "local":
+        with kubeconfig_joint_cluster(request, directory, log=AUDIT_LOG) as joint:
+            furnish(joint, size, everything=True)
+            churn = Churn(joint, size, everything=True)
+            churn.operators = [joint.processes[0], joint.operate()]
+            try:
+                yield joint, churn, None
+            finally:
+                churn.thaw()
+        return
     with (
         own_joint_cluster(
             request, directory, schedules=True, pressure=True, history=True, elect=True, renewal=size.renewal
@@ -235,16 +254,17 @@ def everything(
 @pytest.mark.timeout(EVERYTHING_SECONDS + 1800 * (1 + SHRINK_RUNS))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> None:
-    size = SIZES[SIZE]
+    name = SIZE or ("small" if request.config.getoption("--cluster") == "local" else "modest")
+    size = SIZES[name]
     executed: list[Step] = []
     try:
         with everything(request, tmp_path / "first", size) as (joint, churn, proxy):
-            executed, planned, title = churn.executed, steps(seed, churn.kinds), f"seed {seed}, everything, {SIZE}"
+            executed, planned, title = churn.executed, steps(seed, churn.kinds), f"seed {seed}, everything, {name}"
             settled_churn(joint, churn, planned, seconds=EVERYTHING_SECONDS, size=size, proxy=proxy, title=title)
     except AssertionError:
         if executed and SHRINK_RUNS:
             executed = shrink(executed, lambda part: fails(request, tmp_path, part, size), runs=SHRINK_RUNS)
-        print(regression_test(executed, f"churn_of_seed_{seed}", SIZE.upper()))
+        print(regression_test(executed, f"churn_of_seed_{seed}", name.upper()))
         raise
 
 

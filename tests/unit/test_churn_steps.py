@@ -18,6 +18,7 @@ class FakeCluster:
     """Records what steps change."""
 
     usage = object()
+    local = True
     pods_namespace = "shop"
 
     def __init__(self, *nodes: str) -> None:

@@ -2,53 +2,102 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from tests.fixtures.clusters import KindBackend, docker_runs
+from tests.fixtures.clusters import KubeconfigCluster, docker_runs
+from tests.fixtures.pykube_client import PykubeClient
 from tests.fixtures.tainting import make_namespace
-from trimtab.kube.api import Conflict, NotFound
+from trimtab.kube.api import Conflict, NotFound, Unreachable
 from trimtab.kube.connection.config import load_config
 from trimtab_local.certificates import make_keys
 from trimtab_local.files import render_kubeconfig, write_kubeconfig
 
 
-class FakeKind:
-    """What pytest-kind's cluster does, without docker."""
+class FakeApiServer(BaseHTTPRequestHandler):
+    """Answers with the request, an error whose code is the last part of the path, or a token."""
 
-    def __init__(self, directory: Path) -> None:
-        self.name = "pytest-kind"
-        self.kubeconfig_path = directory / "kubeconfig"
-        self.calls: list[str] = []
-        ca = make_keys(directory / "keys").ca
-        content = render_kubeconfig(name="kind", server="https://127.0.0.1:6443", ca=ca, token="certificate")
-        write_kubeconfig(self.kubeconfig_path, content)
+    def do_POST(self) -> None:
+        parts = self.path.partition("?")[0].rsplit("/", 1)
+        code = int(parts[-1]) if parts[-1].isdigit() else 200
+        sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        echo = {"method": self.command, "path": self.path, "body": sent.decode(), "type": self.headers["Content-Type"]}
+        body = (
+            {"kind": "Status", "reason": "NotFound", "message": "gone", "code": code}
+            if code >= 400
+            else {
+                "echo": {**echo, "login": self.headers["Authorization"]},
+                "status": {"token": "a-token"},
+            }
+        )
+        content = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
-    def kubectl(self, *args: str) -> str:
-        self.calls.append(" ".join(args))
-        return "a-token\n" if args[:2] == ("create", "token") else ""
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_PATCH(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
 
 
 @pytest.fixture
-def kind(tmp_path: Path) -> FakeKind:
-    return FakeKind(tmp_path)
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of a server on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeApiServer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        ca, path = make_keys(tmp_path / "keys").ca, tmp_path / "kubeconfig"
+        url = f"http://127.0.0.1:{server.server_port}"
+        write_kubeconfig(path, render_kubeconfig(name="any", server=url, ca=ca, token="admins-token"))
+        yield path
+        server.shutdown()
+        thread.join()
 
 
-def test_kind_cluster_has_the_interface_of_a_local_one(kind: FakeKind, tmp_path: Path) -> None:
-    backend = KindBackend(kind, directory=tmp_path)
-    assert (backend.name, backend.server) == ("pytest-kind", "https://127.0.0.1:6443")
-    assert backend.client.server == backend.server
-    assert backend.ca.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
-    assert [call.split()[1] for call in kind.calls] == ["serviceaccount", "clusterrolebinding", "token"]
+def test_pykube_client_sends_the_requests_of_the_tests_own_client(kubeconfig: Path) -> None:
+    client = PykubeClient.of(kubeconfig)
+    path = "/apis/apps/v1/namespaces/shop/deployments/web"
+
+    sent = client.request("PATCH", path, {"spec": 1}, params={"force": "true"}, content_type="application/apply-patch")
+    read = client.request("GET", "/api/v1/nodes")
+    client.api.session.close()
+
+    echo = {"method": "PATCH", "path": f"{path}?force=true", "body": '{"spec":1}', "type": "application/apply-patch"}
+    assert sent["echo"] == {**echo, "login": "Bearer admins-token"}
+    assert (read["echo"]["method"], read["echo"]["body"]) == ("GET", "")
 
 
-def test_service_account_of_a_kind_cluster_gets_a_kubeconfig(kind: FakeKind, tmp_path: Path) -> None:
-    backend = KindBackend(kind, directory=tmp_path)
-    path = backend.service_account_kubeconfig("ns", "operator", path=tmp_path / "sa")
-    assert kind.calls[-1] == "create token operator --namespace=ns --duration=86400s"
-    config = load_config(path)
+def test_pykube_client_raises_the_errors_of_the_tests_own_client(kubeconfig: Path) -> None:
+    client = PykubeClient.of(kubeconfig)
+    with pytest.raises(NotFound):
+        client.request("GET", "/api/v1/nodes/404")
+    client.server = "http://127.0.0.1:1"
+    with pytest.raises(Unreachable):
+        client.request("GET", "/api/v1/nodes")
+    client.api.session.close()
+
+
+def test_cluster_of_a_kubeconfig_has_the_interface_of_a_local_one(kubeconfig: Path, tmp_path: Path) -> None:
+    client = PykubeClient.of(kubeconfig)
+    cluster = KubeconfigCluster(client.api, directory=tmp_path)
+
+    config = load_config(cluster.service_account_kubeconfig("ns", "operator", path=tmp_path / "sa"))
+    client.api.session.close()
+
+    assert cluster.ca.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
+    assert (cluster.kubeconfig, config.server) == (kubeconfig, cluster.server)
     assert (config.login.authorization, config.namespace) == ("Bearer a-token", "ns")
 
 

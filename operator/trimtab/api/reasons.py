@@ -502,7 +502,7 @@ SCALE_UP_NOT_SEEN: Final = "ScaleUpNotSeen"
 """The pod fits on a new node of a group that was just scaled up, but trimtab has not observed the new size yet. The
 next iteration evaluates the pod again."""
 GROUP_UNHEALTHY: Final = "GroupUnhealthy"
-"""The group is not scaled, because too many of its nodes are not ready or its provider does not respond."""
+"""The group is not scaled, because too many of its nodes are not ready."""
 BELOW_MINIMUM: Final = "BelowMinimum"
 """The group is below its minimum size. It is scaled up to the minimum only if ``enforceNodeGroupMinSize`` is
 Enabled."""

@@ -130,7 +130,7 @@ def _plan_iteration(snapshot: Snapshot, iteration: IterationInput, nodes: Mappin
     found = build_groups(snapshot, iteration.machine_autoscalers, iteration.external, spec.node_group_auto_discovery)
     node_readiness = readiness_by_node(nodes, found, now=now, startup=spec.startup_taints)
     state, findings = advance(iteration.state, found, nodes, spec, now, node_readiness=node_readiness)
-    current_health = assess_health(found, node_readiness, state, now=now)
+    current_health = assess_health(found, node_readiness)
     inputs = PlanInputs(
         spec,
         now,

@@ -9,9 +9,6 @@ from tests.builders import NodeBuilder, node
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.cluster_state_helpers import T0, A, Observed, groups_of, options
 from trimtab.autoscaling.cluster_state import (
-    AutoscalerState,
-    GroupError,
-    GroupRecord,
     HealthSettings,
     Readiness,
     assess_health,
@@ -31,14 +28,10 @@ def mixed(ready: int, unready: int, *, name: str = "a", start: int = 0) -> Obser
     return Observed(len(words), " ".join(words), name=name)
 
 
-def judged(
-    *seen: Observed, state: AutoscalerState | None = None, settings: HealthSettings | None = None
-) -> tuple[bool, set[str]]:
+def judged(*seen: Observed, settings: HealthSettings | None = None) -> tuple[bool, set[str]]:
     groups, nodes = groups_of(*seen)
     node_readiness = readiness_by_node(nodes, groups, now=T0)
-    found = assess_health(
-        groups, node_readiness, state or AutoscalerState(), now=T0, settings=settings or HealthSettings()
-    )
+    found = assess_health(groups, node_readiness, settings=settings or HealthSettings())
     return bool(found.cluster), set(found.groups)
 
 
@@ -63,7 +56,7 @@ def test_unhealthy_group_does_not_stop_the_cluster() -> None:
 
 def test_message_has_the_numbers(golden: Golden) -> None:
     groups, nodes = groups_of(mixed(1, 5))
-    found = assess_health(groups, readiness_by_node(nodes, groups, now=T0), AutoscalerState(), now=T0)
+    found = assess_health(groups, readiness_by_node(nodes, groups, now=T0))
 
     golden(found.cluster)
     golden(found.groups[A], "2")
@@ -72,18 +65,6 @@ def test_message_has_the_numbers(golden: Golden) -> None:
 def test_thresholds_are_settings() -> None:
     assert judged(mixed(9, 1), settings=HealthSettings(0, 5.0)) == (True, {A})
     assert judged(mixed(0, 9), settings=HealthSettings(9, 0.0)) == (False, set())
-
-
-def test_group_with_unreachable_provider_is_unhealthy_during_backoff() -> None:
-    silent = AutoscalerState(
-        groups={A: GroupRecord(1, T0 + 60, GroupError(T0, "ScaleTimedOut", "no answer within 30 s"))}
-    )
-    refused = AutoscalerState(groups={A: GroupRecord(1, T0 + 60, GroupError(T0, "ScaleRefused", "no"))})
-    past = AutoscalerState(groups={A: GroupRecord(1, T0, GroupError(T0, "ScaleTimedOut"))})
-
-    assert judged(mixed(3, 0), mixed(3, 0, name="b"), state=silent) == (False, {A})
-    assert judged(mixed(3, 0), state=refused) == (False, set())
-    assert judged(mixed(3, 0), state=past) == (False, set())
 
 
 def test_empty_cluster_is_healthy() -> None:

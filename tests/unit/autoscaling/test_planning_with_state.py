@@ -208,6 +208,17 @@ class TestMinimum:
         assert not [each for each in made.scaling or () if isinstance(each, RemoveNode)]
 
 
+@pytest.mark.parametrize("reason", ["ScaleUnreachable", "ScaleTimedOut", "ScaleRefused"])
+def test_backoff_after_a_failed_scale_up_does_not_pause_scale_down(reason: str) -> None:
+    state = AutoscalerState(groups={A: GroupRecord(2, NOW + 600, GroupError(NOW - 60, reason, "HTTP status 503"))})
+    one = group("a", size=3)
+
+    made, _ = planned(one, workers(3, one), web("web-1", "n1"), state=state)
+
+    assert {each.node for each in made.scaling or () if isinstance(each, RemoveNode)}
+    assert "GroupUnhealthy" not in {reason for reason, _ in kept(made).values()}
+
+
 def _without_capacity(builder: Any) -> Any:
     annotations = builder._manifest["metadata"]["annotations"]
     for key in [key for key in annotations if "capacity." in key or key.endswith(("/vCPU", "/memoryMb"))]:

@@ -173,5 +173,5 @@ def inputs_from_status(
     state, findings = advance(
         state_from_status(inputs.status), found, nodes, inputs.spec, inputs.now, node_readiness=node_readiness
     )
-    cluster_health = assess_health(found, node_readiness, state, now=inputs.now, settings=settings)
+    cluster_health = assess_health(found, node_readiness, settings=settings)
     return inputs_with_state(inputs, state, findings, cluster_health)

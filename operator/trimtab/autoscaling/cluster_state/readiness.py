@@ -15,9 +15,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.api import reasons
-from trimtab.autoscaling.cluster_state.backoff import format_time, is_backing_off
-from trimtab.autoscaling.cluster_state.state import AutoscalerState, GroupRecord
 from trimtab.autoscaling.groups import GroupMachine, GroupOptions, Groups, MachineState, NodeGroup
 from trimtab.autoscaling.scale_down.eligibility import unready
 from trimtab.autoscaling.scale_up.upcoming_nodes import STARTUP_SECONDS
@@ -159,9 +156,6 @@ def ready_since(node: Node | None) -> float | None:
     return next((each.since for each in node.conditions if each.type == "Ready"), None)
 
 
-_UNREACHABLE: Final = frozenset({reasons.SCALE_UNREACHABLE, reasons.SCALE_TIMED_OUT})
-
-
 class HealthSettings(Struct, frozen=True):
     """Thresholds for unready nodes. The cluster or a group is unhealthy if both are exceeded.
 
@@ -192,20 +186,18 @@ HEALTH_DEFAULTS: Final = HealthSettings()
 def assess_health(
     groups: Groups,
     node_readiness: Mapping[str, Readiness],
-    state: AutoscalerState,
     *,
-    now: float,
     settings: HealthSettings = HEALTH_DEFAULTS,
 ) -> ClusterHealth:
-    """Determine the health of the cluster and of its groups.
+    """Determine the health of the cluster and of its groups by the readiness of their nodes.
+
+    Failed scale-ups do not matter here: the backoff after them concerns only scale-up, as upstream's does.
 
     Starting and terminating nodes are neither ready nor unready, but they count toward the total number of nodes.
 
     Args:
         groups: node groups of the snapshot.
         node_readiness: readiness by node name. Nodes that belong to no group affect only the health of the cluster.
-        state: the state that :func:`~trimtab.autoscaling.cluster_state.advance` returned.
-        now: the current time in seconds since the epoch.
         settings: thresholds for unready nodes.
     """
     found = {}
@@ -215,8 +207,6 @@ def assess_health(
         )
         if message:
             found[group.id] = message
-        elif unreachable := _unreachable(state.record(group.id), now):
-            found[group.id] = unreachable
     return ClusterHealth(_unhealthy(node_readiness.values(), settings, "of the cluster"), found)
 
 
@@ -228,17 +218,3 @@ def _unhealthy(readiness: Iterable[Readiness], settings: HealthSettings, what: s
         return ""
     allowed = f"at most {settings.ok_total_unready_count} or {percentage:g}% are allowed"
     return f"{unready} of the {total} nodes {what} are not ready; {allowed}"
-
-
-def _unreachable(record: GroupRecord, now: float) -> str:
-    """Return a message if the group's provider did not respond to the last request; empty if it did."""
-    error = record.last_error
-    if (
-        error is None
-        or record.backoff_until is None
-        or error.reason not in _UNREACHABLE
-        or not is_backing_off(record, now)
-    ):
-        return ""
-    until = format_time(record.backoff_until)
-    return f"its provider did not answer ({error.reason}: {error.message}); it is not scaled until {until}"

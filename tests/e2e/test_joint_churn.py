@@ -10,19 +10,25 @@ test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs on n
 ``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that cluster, with the descheduler only, and skips
 the steps in ``LOCAL_ONLY``. TRIMTAB_E2E_AUDIT_LOG names the audit log of that cluster's API server, which must have the
 policy that ``python -m tests.fixtures.cluster_history`` prints; without the log, no invariant is checked.
+
+TRIMTAB_E2E_BROKEN names operators with one broken line (``all`` for all of them); each must violate its invariant
+within the seconds in TRIMTAB_E2E_BROKEN_SECONDS (90 unless given).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.broken_operators import BROKEN, BrokenLine, broken_copy
 from tests.fixtures import fault_proxy as faults
 from tests.fixtures.audit import require_none
+from tests.fixtures.autoscaling import SHORT
 from tests.fixtures.churn import (
     LARGE,
     LOW,
@@ -38,6 +44,7 @@ from tests.fixtures.churn import (
 )
 from tests.fixtures.churn_report import churn_table, takeovers
 from tests.fixtures.cluster_history import History
+from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.fault_proxy import ALL, ANSWERED, READS, WATCHES, WRITES, Fault, FaultProxy, fault_proxy
 from tests.fixtures.invariants import writes_after_lease
 from tests.fixtures.joint import (
@@ -54,6 +61,7 @@ from tests.fixtures.kubeconfig_joint import kubeconfig_joint_cluster
 from tests.fixtures.shrinking import shrink
 from tests.fixtures.tainting import SHORT as LIFECYCLE
 from trimtab.kube.watching.prober import HUNG_AFTER
+from trimtab_local.install import OperatorProcess
 
 SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "60"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
@@ -63,6 +71,10 @@ SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "")
 SIZES = {"small": SMALL, "large": LARGE, "modest": MODEST}
 AUDIT_LOG = os.environ.get("TRIMTAB_E2E_AUDIT_LOG", "")
 SHRINK_RUNS = int(os.environ.get("TRIMTAB_E2E_SHRINK", "0"))
+SLOW_PACE = 12
+"""The pace of the policy when everything changes, which it reaches."""
+BROKEN_NAMES = os.environ.get("TRIMTAB_E2E_BROKEN", "").split(",")
+BROKEN_SECONDS = float(os.environ.get("TRIMTAB_E2E_BROKEN_SECONDS", "90"))
 URGENT = "urgent"
 """The PriorityClass of some Deployments, which may preempt the others, and of the pods that must not be preempted."""
 
@@ -110,13 +122,16 @@ STALE_WITH_FAULTS = HUNG_AFTER + 10.0
 
 
 def furnish(joint: JointCluster, size: ChurnSize, *, everything: bool = False) -> None:
-    """Start the operators, and create node groups, workloads and policies."""
+    """Start the operators, and create node groups, workloads and policies.
+
+    The minimum of the group ``stable`` is below its size, so that only the protected pods keep its nodes.
+    """
     if joint.local:
         joint.manage_taints(nodeLifecycle={**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"})
-        joint.autoscale()
+        joint.autoscale(scaleDown={**SHORT, "cordonNodeBeforeTerminating": "Enabled"} if everything else SHORT)
     joint.operate()
     if joint.local:
-        joint.group("stable", replicas=size.stable, minimum=size.stable, maximum=size.stable + 2)
+        joint.group("stable", replicas=size.stable, minimum=size.stable - 1, maximum=size.stable + 2)
         joint.group("flaky", replicas=size.flaky, minimum=size.minimum[0], maximum=size.maximum[1] - 1)
     joint.priority_class(URGENT, 1000)
     joint.priority_class(LOW, -10)
@@ -181,13 +196,17 @@ def settled_churn(
         joint.downtimes += takeovers(history, churn.takeovers)
     if joint.elects:
         found += writes_after_lease(history)
-    namespace = joint.pods_namespace
-    found += joint.violations(guarded=["guarded"], protected=[f"{namespace}/protected"], **bounds)
+    found += churn_violations(joint, **bounds)
     verdict = f"{len(found)} violations" if joint.audit.exists() else "no audit log, invariants not checked"
     print(churn_table(joint, churn, title=f"{title}: {verdict}", lag=bounds.get("stale", STALE), proxy=proxy))
     require_none(found)
     for each in joint.processes:
         assert "RuntimeError" not in each.log.read_text()
+
+
+def churn_violations(joint: JointCluster, **bounds: float) -> list[str]:
+    """The violations of the invariants that hold at all times."""
+    return joint.violations(guarded=["guarded"], protected=[f"{joint.pods_namespace}/protected"], **bounds)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -218,7 +237,11 @@ def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: 
 
 @contextmanager
 def everything(
-    request: pytest.FixtureRequest, directory: Path, size: ChurnSize
+    request: pytest.FixtureRequest,
+    directory: Path,
+    size: ChurnSize,
+    *,
+    program: type[OperatorProcess] = OperatorProcess,
 ) -> Iterator[tuple[JointCluster, Churn, FaultProxy | None]]:
     """A furnished cluster with two replicas of the operator.
 
@@ -241,7 +264,7 @@ def everything(
         ) as joint,
         fault_proxy(joint.cluster, (), seed=1) as proxy,
     ):
-        joint.target = proxy
+        joint.target, joint.program, joint.per_minute = proxy, program, SLOW_PACE
         furnish(joint, size, everything=True)
         churn = Churn(joint, size, everything=True, proxy=proxy, faults=TABLE)
         churn.operators = [joint.processes[0], joint.operate()]
@@ -266,6 +289,44 @@ def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest
             executed = shrink(executed, lambda part: fails(request, tmp_path, part, size), runs=SHRINK_RUNS)
         print(regression_test(executed, f"churn_of_seed_{seed}", name.upper()))
         raise
+
+
+CHOSEN = [each for each in BROKEN if each.name in BROKEN_NAMES or "all" in BROKEN_NAMES]
+
+
+@pytest.mark.parametrize("broken", CHOSEN, ids=lambda each: each.name)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_broken_operator_violates_its_invariant(
+    request: pytest.FixtureRequest, tmp_path: Path, seed: int, broken: BrokenLine
+) -> None:
+    require_local_cluster(request)
+    program = broken_copy(broken, tmp_path)
+    with everything(request, tmp_path / "cluster", SMALL, program=program) as (joint, churn, _):
+        kinds = {
+            kind: 8.0 if kind in broken.kinds else weight for kind, weight in churn.kinds.items() if kind != "fault"
+        }
+        planned = steps(seed, kinds, last=[each for each in kinds if broken.kinds and each not in broken.kinds])
+        began, found = time.monotonic(), list[str]()
+        while time.monotonic() - began < BROKEN_SECONDS and not any(broken.violation in each for each in found):
+            churn.execute(planned, seconds=10)
+            if not broken.at_rest:
+                found = writes_after_lease(History(joint.audit.all())) + churn_violations(joint)
+        if broken.at_rest:
+            churn.settle()
+            found = lasting_unrest(joint)
+        red = sorted({each.partition(": ")[0] for each in found})
+        print(f"{broken.name}, seed {seed}, {time.monotonic() - began:.0f} s: {red}")
+        assert [each for each in found if broken.violation in each]
+
+
+def lasting_unrest(joint: JointCluster) -> list[str]:
+    """What a healthy operator would have ended: the unrest that three readings in 30 seconds, after 45, show."""
+    time.sleep(45)
+    readings = []
+    for _ in range(3):
+        readings.append({each.partition(": ")[0]: each for each in joint.unrest()})
+        time.sleep(15)
+    return [each for kind, each in readings[0].items() if all(kind in later for later in readings[1:])]
 
 
 def fails(request: pytest.FixtureRequest, directory: Path, part: Sequence[Step], size: ChurnSize) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
-from tests.fixtures.audit import OPERATOR
+from tests.fixtures.audit import OPERATOR, AuditEvent, User
 from tests.fixtures.joint import (
     CHURN_TAINT,
     LATE,
@@ -12,7 +15,9 @@ from tests.fixtures.joint import (
     TOLERATION,
     PodLife,
     TaintInterval,
+    evictions_without_uid,
     missed_deadlines,
+    repeated_evictions,
     unfounded_deletions,
     wrong_victims,
 )
@@ -71,6 +76,34 @@ def test_deadline_that_is_cancelled_or_passes_in_a_downtime_is_not_missed() -> N
 
     assert missed_deadlines(lives(life()), [short], [], now=300.0) == []
     assert missed_deadlines(lives(life()), [OUTAGE], [(DUE - 1.0, DUE + 1.0)], now=300.0) == []
+
+
+class FakeAudit:
+    """An audit log with evictions that have these options."""
+
+    def __init__(self, *options: dict[str, Any]) -> None:
+        now = datetime(2026, 11, 30, tzinfo=UTC)
+        self._events = [
+            AuditEvent("create", User(OPERATOR), now, now, request_object={"deleteOptions": each}) for each in options
+        ]
+
+    def ours(self, *_: str, granted: bool | None = None) -> list[AuditEvent]:
+        return self._events
+
+
+@pytest.mark.parametrize(
+    ("options", "without", "twice"),
+    [
+        ([{"preconditions": {"uid": "a"}}, {"preconditions": {"uid": "b"}}], 0, 0),
+        ([{"preconditions": {"uid": "a"}}, {"preconditions": {"uid": "a"}}], 0, 1),
+        ([{"preconditions": {"uid": ""}}, {"preconditions": {}}, {}], 3, 0),
+    ],
+    ids=["two pods", "one pod", "no UID"],
+)
+def test_eviction_needs_a_uid_which_no_other_one_has(options: list[Any], without: int, twice: int) -> None:
+    audit: Any = FakeAudit(*options)
+
+    assert (len(evictions_without_uid(audit)), len(repeated_evictions(audit))) == (without, twice)
 
 
 PRIORITIES = {"shop/batch-1": -10, "shop/web-1": 0, "shop/web-2": 0, "shop/urgent-1": 1000, "shop/urgent-2": 1000}

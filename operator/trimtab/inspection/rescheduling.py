@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -106,7 +107,7 @@ class Rescheduler:
 
     def _preempt(self, pods: Sequence[Pod]) -> None:
         """Let pods that fit on no node preempt pods of lower priority, or record why they stay pending."""
-        for decision in self._planner().decisions(pods):
+        for decision in chain.from_iterable(self._planner().steps(pods)):  # no step changes a decision on equal pods
             key = decision.pod.key
             preemption = None if isinstance(decision, Bind) else decision.preemption
             if preemption is not None:

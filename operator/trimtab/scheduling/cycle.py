@@ -389,18 +389,18 @@ def plan_batch(
         PlanError: the plan failed for one of the pods. The snapshot is unchanged.
     """
     deadline = perf_counter() + seconds
-    decisions: list[Decision] = []
+    decisions: dict[str, Decision] = {}
     mark = snapshot.mark()
     try:
-        for decision in planner.decisions(pods, nominated, victims):
-            decisions.append(decision)
+        for step in planner.steps(pods, nominated, victims):
+            decisions.update((each.pod.key, each) for each in step)
             if perf_counter() > deadline:
                 break
     except Exception as error:
         snapshot.undo(mark)
-        raise PlanError(len(decisions), error) from error
-    planner.keep_placements(mark, decisions)
-    return decisions
+        raise PlanError(next((n for n, pod in enumerate(pods) if pod is planner.deciding), 0), error) from error
+    planner.keep_placements(mark, decisions.values())
+    return list(decisions.values())
 
 
 def feasible_nodes(snapshot: Snapshot, placers: Mapping[str, Placer], pods: Sequence[Pod]) -> list[list[str]]:

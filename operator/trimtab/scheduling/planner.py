@@ -12,14 +12,17 @@ A cycle processes the pods in the order of the queue:
 3. otherwise it is bound to the feasible node with the highest score; the capacity is reserved before the next pod is
    evaluated;
 4. a pod that fits on no node may preempt pods of lower priority; its capacity is reserved, and its victims are treated
-   as terminating.
+   as terminating;
+5. after the last pod of a priority, a pod that preemption does not help may get the node of other preemptors of this
+   priority if these find other victims (:mod:`trimtab.scheduling.batch_preemptions`).
 
 Unschedulable pods with the same spec, labels and namespace are diagnosed only once while the snapshot does not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Final
 
 import msgspec
@@ -32,6 +35,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
+from trimtab.scheduling.batch_preemptions import BatchPreemptions
 from trimtab.scheduling.extender_verdicts import Verdict
 from trimtab.scheduling.preemption import NOT_HELPFUL, NoPreemption, Preemption, PreemptionPlanner
 from trimtab.scheduling.reservations import Reservations, place
@@ -114,10 +118,12 @@ class CyclePlanner:
             reserved on the nodes that they are nominated to, and victims.
         verdicts: the verdicts of scheduler extenders, by UID of the pod. A pod without a verdict is planned without
             extenders.
+        deciding: the pod that the plan is deciding on.
     """
 
     def __init__(self, snapshot: Snapshot, placers: Mapping[str, Placer]) -> None:
         self.verdicts: Mapping[str, Verdict] = {}
+        self.deciding: Pod | None = None
         self._snapshot = snapshot
         self._placers = placers
         self._ledger: BudgetLedger | None = None
@@ -128,6 +134,8 @@ class CyclePlanner:
             name: PreemptionPlanner(snapshot, placer, reservations=self._reservations)
             for name, placer in placers.items()
         }
+        self._preemptions = BatchPreemptions(lambda pod: self._preemption[scheduler_of(pod)])
+        self._rejected: dict[str, Reject] = {}
         self._rejections: dict[tuple[int, str, int], tuple[int, _Rejection]] = {}
 
     def plan(self, batch: Sequence[Pod], nominated: Iterable[Pod] = (), victims: Iterable[Pod] = ()) -> list[Decision]:
@@ -143,12 +151,16 @@ class CyclePlanner:
         Raises:
             KeyError: a pod names a scheduler that has no placer.
         """
-        return list(self.decisions(batch, nominated, victims))
+        steps = self.steps(batch, nominated, victims)
+        return list({each.pod.key: each for each in chain.from_iterable(steps)}.values())
 
-    def decisions(
+    def steps(
         self, batch: Sequence[Pod], nominated: Iterable[Pod] = (), victims: Iterable[Pod] = ()
-    ) -> Iterator[Decision]:
-        """Yield the decisions of :meth:`plan` one by one. A caller that runs out of time may stop after any of them."""
+    ) -> Iterator[Sequence[Decision]]:
+        """Yield the decisions of :meth:`plan` step by step. A caller that runs out of time may stop after any step.
+
+        A step decides on the next pod, or replaces decisions on pods of the same priority.
+        """
         of_batch = {pod.uid for pod in batch}
         waiting = [pod for pod in nominated if pod.uid not in of_batch] + [pod for pod in batch if pod.nominated_node]
         waiting.sort(key=lambda pod: -pod.priority)
@@ -159,11 +171,19 @@ class CyclePlanner:
         self.tentative = False
         for victim in victims:
             self._mark_terminating(victim)
-        for pod in batch:
-            while waiting and waiting[0].priority >= pod.priority:
+        for priority, pods in groupby(batch, lambda pod: pod.priority):
+            while waiting and waiting[0].priority >= priority:
                 self._reserve_nominated(waiting.pop(0))
-            self._reservations.lift(pod)
-            yield self._decide(pod)
+            self._preemptions.clear()
+            self._rejected.clear()
+            for pod in pods:
+                self.deciding = pod
+                self._reservations.lift(pod)
+                decision = self._decide(pod)
+                if isinstance(decision, Reject):
+                    self._rejected[pod.key] = decision
+                yield (decision,)
+            yield from self._exchange_nodes()
 
     def keep_placements(self, mark: int, decisions: Iterable[Decision]) -> None:
         """Keep the placements of a plan in the snapshot, and undo everything else that the plan has changed.
@@ -236,8 +256,31 @@ class CyclePlanner:
             return Reject(pod, message, rejection.rejected_by, clears_nomination=not found.keeps_nomination)
         preemption = msgspec.structs.replace(found, pod=pod)
         self.tentative = True
-        self._preemption[scheduler_of(pod)].reserve(preemption)
+        self._preemptions.reserve(preemption)
         return Reject(pod, rejection.message, rejection.rejected_by, preemption)
+
+    def _exchange_nodes(self) -> Iterator[Sequence[Reject]]:
+        """Yield the decisions on preemptors of one priority that change so that more of these are nominated."""
+        rejected = self._rejected
+        left = [each.pod for each in rejected.values() if each.clears_nomination and each.pod.uid not in self.verdicts]
+        failed: dict[Hashable, list[Pod]] = {}
+        while left and self._preemptions.may_try:
+            pod = self.deciding = left.pop(0)
+            alike = self._preemptions.alike(pod)
+            if alike in failed:
+                failed[alike].append(pod)
+                continue
+            changed: Sequence[Preemption] = ()
+            for changed in self._preemptions.make_room(pod, fixed=self.verdicts):
+                for each in changed:
+                    before = rejected[each.pod.key]
+                    rejected[each.pod.key] = msgspec.structs.replace(before, preemption=each, clears_nomination=False)
+                yield [rejected[each.pod.key] for each in changed]
+            if changed:
+                left = [*chain.from_iterable(failed.values()), *left]  # the exchange may help them
+                failed.clear()
+            else:
+                failed[alike] = [pod]
 
     def _waiting(self, pod: Pod, placer: Placer) -> NoPreemption | None:
         """Return why a nominated pod does not preempt further pods now, or ``None`` if it may."""

@@ -26,7 +26,7 @@ most a few hundred cached candidates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -204,7 +204,9 @@ class PreemptionPlanner:
         found = self._best(pod, possible, int(np.count_nonzero(resolvable)))
         if isinstance(found, Counter):
             return NoPreemption(pod, self._message(pod, resolvable, found))
-        slot, best = found
+        return self._preemption(pod, *found)
+
+    def _preemption(self, pod: Pod, slot: int, best: _Candidate) -> Preemption:
         name = self._snapshot.nodes.node(slot).name
         victims = tuple(self._snapshot.pods[each.key] for each in best.victims)  # a cached version may be outdated
         return Preemption(pod, name, slot, victims, best.violating)
@@ -219,6 +221,45 @@ class PreemptionPlanner:
             self._ledger.take(victim)
             self._snapshot.put(msgspec.structs.replace(victim, deleted=0.0))
         self._reservations.add(preemption.pod, self._placer, preemption.slot)
+
+    def release(self, preemption: Preemption) -> None:
+        """Undo :meth:`reserve`. Later preemptions on the same node must have been released before."""
+        self._reservations.lift(preemption.pod)
+        for victim in preemption.victims:
+            self._snapshot.put(victim)
+            self._ledger.take_back(victim)
+
+    def plan_on(self, pod: Pod, slot: int) -> Preemption | None:
+        """Choose victims on one node, or return ``None`` if preemption does not help there."""
+        found = self._best(pod, np.array([slot], dtype=np.int64), 1)
+        return None if isinstance(found, Counter) else self._preemption(pod, *found)
+
+    def possible_without(self, pod: Pod, others: Mapping[int, Sequence[Pod]]) -> list[int]:
+        """Return the slots on which a pod might fit without all pods of lower priority, and without some others.
+
+        Args:
+            pod: the preemptor.
+            others: the other pods by the slot on which their capacity is reserved.
+
+        Returns:
+            The slots in the order of ``others``.
+        """
+        nodes = self._snapshot.nodes
+        slots = np.array([*others], dtype=np.int64)
+        if not slots.size:
+            return []
+        freed = np.array([sum(self._snapshot.row(each.spec) for each in pods) for pods in others.values()])
+        freed += nodes.allocatable[slots] - nodes.requested[slots]
+        freed += self._below.of((pod.priority, nodes.axis.width), self._requested_below)[slots]
+        mask = self._resolvable(pod)[slots]
+        for column, amount in self._snapshot.amounts(pod.spec).wanted:
+            mask &= freed[:, column] >= amount
+        found: list[int] = slots[mask].tolist()
+        return found
+
+    def ignores_other_pods(self, pod: Pod) -> bool:
+        """See :meth:`~trimtab.placement.feasibility.Feasibility.ignores_other_pods`."""
+        return self._placer.ignores_other_pods(pod)
 
     def waiting(self, pod: Pod) -> NoPreemption | None:
         """Return the result for a pod that may not preempt now, for example because its victims are terminating."""

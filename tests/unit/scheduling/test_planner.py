@@ -14,6 +14,8 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
+from trimtab.scheduling.batch_preemptions import MAX_FAILURES, BatchPreemptions
+from trimtab.scheduling.cycle import PlanError, plan_batch
 from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, Reject
 from trimtab.scheduling.reservations import Reservations
 
@@ -386,3 +388,210 @@ def test_reservations_that_stay_do_not_change_where_a_pod_fits(pods: list[Any]) 
                 reservations.add(pod_, placer, snapshot.nodes.slot_of[f"n{slot}"])
             expected &= placer.feasible(candidate)
             assert reservations.feasible(candidate, placer).tolist() == expected.tolist()
+
+
+def preemptions(decisions: list[Decision]) -> dict[str, tuple[str, list[str]]]:
+    """The node and the victims of each preemptor."""
+    return {
+        each.pod.name: (each.preemption.node, sorted(victim.name for victim in each.preemption.victims))
+        for each in decisions
+        if isinstance(each, Reject) and each.preemption is not None
+    }
+
+
+class TestExchange:
+    """Preemptors of one batch and priority do not keep each other from the only nodes that help them."""
+
+    def test_small_preemptor_leaves_the_only_large_victim_to_a_large_one(self) -> None:
+        things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("b", "n2", "1", 1)]
+        batch = [pending("small", "1", 9), pending("large", "4", 9)]
+        found = planned(batch, *things, running("other", "n2", "3", 100))
+        assert preemptions(found) == {"small": ("n2", ["b"]), "large": ("n1", ["a"])}
+        assert [each.pod.name for each in found] == ["small", "large"]
+        assert not any(isinstance(each, Reject) and each.clears_nomination for each in found)
+
+    def test_all_preemptors_of_a_node_move_together(self) -> None:
+        things = [sized("n1"), running("a", "n1", "4")]
+        for each in range(3):
+            things += [sized(f"m{each}"), running(f"b{each}", f"m{each}", "1", 1)]
+            things.append(running(f"other{each}", f"m{each}", "3", 100))
+        batch = [pending(f"small{each}", "1", 9) for each in range(3)]
+        found = preemptions(planned([*batch, pending("large", "4", 9)], *things))
+        assert found["large"] == ("n1", ["a"])
+        assert sorted(found[f"small{each}"] for each in range(3)) == [(f"m{each}", [f"b{each}"]) for each in range(3)]
+
+    @pytest.mark.parametrize(("small", "large"), [(9, 8), (9, 10)])
+    def test_preemptors_of_other_priorities_are_not_moved(self, small: int, large: int) -> None:
+        things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("b", "n2", "1", 1)]
+        batch = sorted(
+            [pending("small", "1", small), pending("large", "4", large)], key=lambda each: -each.build().priority
+        )
+        found = preemptions(planned(batch, *things, running("other", "n2", "3", 100)))
+        expected = {"small": ("n1", ["a"])} if small > large else {"large": ("n1", ["a"]), "small": ("n2", ["b"])}
+        assert found == expected
+
+    def test_nothing_changes_if_an_earlier_preemptor_would_stay_pending(self) -> None:
+        things = [sized("n1"), running("a", "n1", "4")]
+        assert preemptions(planned([pending("small", "1", 9), pending("large", "4", 9)], *things)) == {
+            "small": ("n1", ["a"])
+        }
+
+    def test_budgets_count_only_the_victims_that_stay_chosen(self) -> None:
+        guard = budget("guard").selecting(tier="guarded").allowing(1)
+        a, b = (running(*each).labels(tier="guarded") for each in (("a", "n1", "4"), ("c", "n3", "1", 5)))
+        things = [sized("n1"), sized("n2"), sized("n3"), a, running("b", "n2", "1", 1), b, guard]
+        things += [running("x", "n2", "3", 100), running("y", "n3", "3", 100)]
+        batch = [pending("small", "1", 9), pending("large", "4", 9), pending("third", "1", 9)]
+        found = planned(batch, *things)
+        assert preemptions(found) == {"small": ("n2", ["b"]), "large": ("n1", ["a"]), "third": ("n3", ["c"])}
+        chosen = [each.preemption for each in found if isinstance(each, Reject)]
+        assert [each and each.violations for each in chosen] == [0, 0, 1], "the victim of the small pod is one no more"
+
+    def test_anti_affinity_of_a_preemptor_is_an_obstacle_for_the_exchange(self) -> None:
+        things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("b", "n2", "1", 1)]
+        things.append(running("other", "n2", "3", 100).labels(app="web"))
+        batch = [pending("small", "1", 9).labels(app="web").anti_affinity(), pending("large", "4", 9)]
+        assert preemptions(planned(batch, *things)) == {"small": ("n1", ["a"])}
+
+    def test_error_names_the_pod_for_which_preemptors_were_moved(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(BatchPreemptions, "_exchange", None)
+        snapshot = Snapshot([sized("n").build(), running("a", "n", "4").build()])
+        batch = [
+            pending(name, cpu, priority).build()
+            for name, cpu, priority in (("small", "1", 9), ("large", "4", 9), ("low", "1", 0))
+        ]
+        planner = CyclePlanner(snapshot, {"trimtab": Placer(snapshot, DEFAULT)})
+        with pytest.raises(PlanError) as error:
+            plan_batch(snapshot, planner, batch, [], seconds=60.0)
+        assert error.value.number == 1
+        assert len(plan_batch(snapshot, planner, batch, [], seconds=0.0)) == 1
+
+    def test_pods_alike_are_not_exchanged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(BatchPreemptions, "_exchange", None)
+        things = [each for n in range(5) for each in (sized(f"n{n}"), running(f"low{n}", f"n{n}", "4"))]
+        snapshot = Snapshot([each.build() for each in things])
+        first = pending("p0", "4", 9).build()
+        batch = [msgspec.structs.replace(first, name=f"p{each}", uid=f"u{each}") for each in range(50)]
+        with snapshot.fork():
+            assert len(preemptions(CyclePlanner(snapshot, {"trimtab": Placer(snapshot, DEFAULT)}).plan(batch))) == 5
+
+    def test_failed_exchanges_are_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried = []
+        exchange = BatchPreemptions._exchange
+
+        def counted(self: BatchPreemptions, *arguments: Any) -> Any:
+            tried.append(arguments)
+            return exchange(self, *arguments)
+
+        monkeypatch.setattr(BatchPreemptions, "_exchange", counted)
+        things = [each for n in range(200) for each in (sized(f"n{n}"), running(f"low{n}", f"n{n}", "4"))]
+        small = [pending(f"small{n}", "3", 9) for n in range(200)]
+        large = [pending(f"large{n}", f"{3100 + n}m", 9) for n in range(200)]
+        assert len(preemptions(planned([*small, *large], *things))) == 200
+        assert 0 < len(tried) <= MAX_FAILURES
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 2)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(8, 9)), min_size=1, max_size=8),
+)
+def test_exchange_serves_no_fewer_preemptors_and_leaves_none_that_it_would_serve(
+    lows: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    """Each node is full of one pod, whose size is that of the node."""
+    things = [
+        each
+        for n, (size, priority) in enumerate(lows)
+        for each in (sized(f"n{n}", str(size)), running(f"low{n}", f"n{n}", str(size), priority))
+    ]
+    batch = [pending(f"p{n}", str(size), priority) for n, (size, priority) in enumerate(wanted)]
+    batch.sort(key=lambda each: -each.build().priority)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CyclePlanner, "_exchange_nodes", lambda _: ())
+        one_by_one = preemptions(planned(batch, *things))
+    found = preemptions(planned(batch, *things))
+    sizes = {f"p{n}": size for n, (size, _) in enumerate(wanted)}
+    priorities = {f"p{n}": priority for n, (_, priority) in enumerate(wanted)}
+
+    # Of the highest priority, at least as many are nominated. Those of the other one get what is left.
+    assert {name for name in one_by_one if priorities[name] == 9} <= found.keys()
+    # Each victim makes room for the preemptors on its node, and is removed once.
+    room = {f"n{n}": size for n, (size, _) in enumerate(lows)}
+    for name, (node_name, _) in found.items():
+        room[node_name] -= sizes[name]
+    assert min(room.values()) >= 0
+    victims = sorted(victim for _, chosen in found.values() for victim in chosen)
+    assert victims == sorted({f"low{node_name[1:]}" for node_name, _ in found.values()})
+    # No pending pod could take the node of a preemptor of its priority that fits elsewhere.
+    for name in sizes.keys() - found.keys():
+        for other, (node_name, _) in found.items():
+            if priorities[other] != priorities[name] or room[node_name] + sizes[other] < sizes[name]:
+                continue
+            left = {**room, node_name: room[node_name] + sizes[other] - sizes[name]}
+            assert max(left.values()) < sizes[other], (name, other)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 3), st.booleans()), max_size=9),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(8, 9), st.booleans()), min_size=1, max_size=6),
+    st.integers(0, 2),
+)
+def test_exchange_takes_nothing_from_others_and_a_failed_one_changes_nothing(
+    lows: list[tuple[int, int, int, bool]], wanted: list[tuple[int, int, bool]], allowed: int
+) -> None:
+    """Nodes with several pods, a budget, and preemptors with anti-affinity to each other."""
+    things = [sized(f"n{n}", "6") for n in range(3)] + [budget("guard").selecting(tier="guarded").allowing(allowed)]
+    for n, (on, size, priority, guarded) in enumerate(lows):
+        low = running(f"low{n}", f"n{on}", str(size), priority)
+        things.append(low.labels(tier="guarded") if guarded else low)
+    batch = [
+        pending(f"p{n}", str(size), priority).labels(app="web").anti_affinity()
+        if anti
+        else pending(f"p{n}", str(size), priority)
+        for n, (size, priority, anti) in enumerate(wanted)
+    ]
+    batch.sort(key=lambda each: -each.build().priority)
+    exchange = BatchPreemptions._exchange
+
+    def state(batch: BatchPreemptions, own: Any) -> Any:
+        tentative = {at: list(found) for at, found in batch._by_slot.items() if found}
+        bound = {key: each for key, each in own._snapshot.pods.items() if each.node}
+        return bound, dict(own._ledger._left), dict(own._reservations._by_key), tentative
+
+    def checked(self: BatchPreemptions, pod: Pod, slot: int, stuck: set[Any]) -> Any:
+        own = self._planner_of(pod)
+        before = state(self, own)
+        changed = exchange(self, pod, slot, stuck)
+        after = state(self, own)
+        assert changed or after == before
+        return changed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CyclePlanner, "_exchange_nodes", lambda _: ())
+        one_by_one = planned(batch, *things)
+        patch.undo()
+        patch.setattr(BatchPreemptions, "_exchange", checked)
+        decisions = planned(batch, *things)
+    assert [each.pod.name for each in decisions] == [each.build().name for each in batch]
+
+    def served(found: list[Decision]) -> set[str]:
+        placed = {each.pod.name for each in found if isinstance(each, Bind) and each.pod.priority == 9}
+        return placed | {name for name in preemptions(found) if name in highest}
+
+    highest = {f"p{n}" for n, (_, priority, _) in enumerate(wanted) if priority == 9}
+    assert served(one_by_one) <= served(decisions)
+    removed = [victim for _, victims in preemptions(decisions).values() for victim in victims]
+    assert len(removed) == len(set(removed))
+    snapshot = Snapshot([each.build() for each in things])
+    for victim in removed:
+        snapshot.remove(snapshot.pods[f"shop/{victim}"])
+    placer = Placer(snapshot, DEFAULT)
+    on = {name: at for name, (at, _) in preemptions(decisions).items()}
+    on |= {each.pod.name: each.node for each in decisions if isinstance(each, Bind)}
+    for each in decisions:
+        if each.pod.name in on:
+            slot = snapshot.nodes.slot_of[on[each.pod.name]]
+            assert placer.feasible(each.pod)[slot], "all preemptors fit once the victims have ended"
+            placer.reserve(each.pod, slot)

@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from examples.demo.workloads import pod_spec
 from tests.fixtures.audit import Audit, AuditEvent
@@ -21,6 +24,7 @@ from tests.fixtures.invariants import is_end
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import patiently, wait_for
+from trimtab.cli.main import cli
 from trimtab.kube.api import NotFound
 from trimtab.kube.resources import BUDGETS, NODES, PODS, SCHEDULER_POLICIES
 from trimtab_local.client import Client
@@ -33,6 +37,13 @@ from trimtab_local.versions import SCHEDULER
 PRIORITIES: Final = {"high": 1000, "middle": 500, "low": 1}
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
+REPLICA_SETS: Final = "/apis/apps/v1/namespaces/{}/replicasets"
+POLICY: Final = {
+    "apiVersion": SCHEDULER_POLICIES.api_version,
+    "kind": SCHEDULER_POLICIES.kind,
+    "metadata": {"name": "policy"},
+    "spec": {"schedulerName": "policy"},
+}
 ENDING: Final = min(25, 5 + round(patiently(5)))
 """Seconds for which victims terminate, so that the test can look at them meanwhile. Their grace period is 30."""
 PREEMPTION: Final = ("DisruptionTarget", "True", "PreemptionByScheduler")
@@ -145,13 +156,7 @@ def stages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         client.request("POST", CLASSES, {"metadata": {"name": name}, "value": value})
     polite = {"metadata": {"name": "polite"}, "value": 2000, "preemptionPolicy": "Never"}
     client.request("POST", CLASSES, polite)
-    policy = {
-        "apiVersion": SCHEDULER_POLICIES.api_version,
-        "kind": SCHEDULER_POLICIES.kind,
-        "metadata": {"name": "policy"},
-        "spec": {"schedulerName": "policy"},
-    }
-    apply(client, SCHEDULER_POLICIES.path(), policy)
+    apply(client, SCHEDULER_POLICIES.path(), POLICY)
     directory = tmp_path_factory.mktemp("operator")
     operator = OperatorProcess(cluster, directory, "--controllers=scheduler", "--no-leader-elect")
     operator.start()
@@ -269,6 +274,48 @@ def test_nominated_pod_of_lower_priority_makes_way(stages: PreemptionStage) -> N
     assert stages.node_of("first") == ""
 
 
+def test_plan_names_the_victims_that_are_removed_afterwards(stages: PreemptionStage, tmp_path: Path) -> None:
+    nodes = stages.begin("planned", nodes=6, cpu="4")
+    # No two nodes are equally good for a preemptor, so that the victims do not depend on which pods share a batch.
+    there = {
+        "whole": ("low", nodes[0], "4"),
+        **{f"half-{number}": ("low", nodes[1], "2") for number in range(2)},
+        "lower": ("low", nodes[2], "2"),
+        "upper": ("middle", nodes[2], "2"),
+        **{f"middle-{number}": ("middle", nodes[3], "2") for number in range(2)},
+        "guarded": ("low", nodes[4], "4"),
+        **{f"quarter-{number}": ("low", nodes[5], "1") for number in range(4)},
+    }
+    for name, (priority, on, cpu) in there.items():
+        stages.create(name, priority, cpu=cpu, on=on)
+    stages.running(*there)
+    stages.guard("guarded")
+    stages.operator.stop()
+    preemptors = [f"high-{number}" for number in range(6)]
+    for name, cpu in zip(preemptors, ("4", "4", "2", "4", "4", "4"), strict=True):
+        stages.create(name, "high", cpu=cpu)
+    stages.create("waiting", "middle", cpu="4")
+    stages.audit.mark()
+    (tmp_path / "schedulerpolicy.yaml").write_text(yaml.safe_dump(POLICY))
+    command = ["plan", "--kubeconfig", str(stages.cluster.kubeconfig), "-o", "json"]
+    result = CliRunner().invoke(
+        cli, [*command, "--policy", str(tmp_path / "schedulerpolicy.yaml")], prog_name="trimtab"
+    )
+    assert result.exit_code == 0, result.stderr
+    plan = msgspec.json.decode(result.stdout)
+    own = [each for each in plan["actions"] if each["namespace"] == stages.name]
+    assert {each["action"] for each in own} == {"Preempt"}
+    assert not stages.ends()
+    stages.operator.start()
+    stages.running(*preemptors)
+    wait_for(lambda: stages.unschedulable("waiting"), "the pod of the middle class to be unschedulable")
+    planned = {each["pod"]: (each["for"], each["node"]) for each in own}
+    assert planned.keys() == there.keys() - {"upper"}
+    assert sorted(stages.victims()) == sorted(("delete" if each == "guarded" else "evict", each) for each in planned)
+    for victim, (preemptor, on) in planned.items():
+        assert (there[victim][1], stages.node_of(preemptor.partition("/")[2])) == (on, on)
+
+
 def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages: PreemptionStage) -> None:
     names = stages.begin("many", nodes=500, cpu="4")
     low = [(f"low-{number}", "low", names[number // 4]) for number in range(2000)]
@@ -298,6 +345,56 @@ def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages
         )
     )
     assert lost == won, "each victim's node runs a preemptor in its place"
+
+
+def test_thousand_preemptors_of_different_sizes_against_owned_graceful_pods(stages: PreemptionStage) -> None:
+    """The owners create the victims again: these pods stay pending, and no preemption is repeated for them."""
+    nodes = stages.begin("owned", nodes=320, cpu="4")
+    sizes = {f"high-{number}": (500, 1000, 1500)[number % 3] for number in range(1000)}
+    for number in range(6):  # a sixth of the pods ends at once, the others later
+        made = pod_spec(cpu="1", memory="16Mi")["containers"][0]
+        if number:
+            made["lifecycle"] = {"preStop": {"sleep": {"seconds": number}}}
+        labels, replicas = {"app": f"low-{number}"}, 214 if number < 2 else 213
+        selecting = {"test": stages.name}
+        spec = {"schedulerName": "policy", "priorityClassName": "low", "nodeSelector": selecting, "containers": [made]}
+        body = {
+            "metadata": {"name": f"low-{number}"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+        stages.client.request("POST", REPLICA_SETS.format(stages.name), body)
+
+    def low() -> dict[str, str]:
+        found = [each for each in stages.pods() if each["metadata"]["name"].startswith("low-")]
+        return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in found}
+
+    wait_for(
+        lambda: len(before := low()) == 1280 and all(before.values()), "1,280 pods to run", timeout=180, interval=2.0
+    )
+    before = low()
+    stages.audit.mark()
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: stages.create(each[0], "high", cpu=f"{each[1]}m"), sizes.items()))
+    created = time.monotonic()
+    wait_for(
+        lambda: stages.runs(*sizes), "1,000 preemptors to run", timeout=240, interval=2.0, alive=stages.operator.running
+    )
+    print(f"created in {created - began:.1f} s, all run {time.monotonic() - created:.1f} s later")
+    time.sleep(5.0)
+    victims = [name for _, name in stages.victims()]
+    assert len(victims) == len(set(victims))
+    assert set(victims) <= before.keys(), "no pod that an owner created again became a victim"
+    lost = Counter(before[name] for name in victims)
+    won: Counter[str] = Counter()
+    for each in stages.pods():
+        if each["metadata"]["name"] in sizes:
+            won[each["spec"]["nodeName"]] += sizes[each["metadata"]["name"]]
+    assert lost == {on: -(-won[on] // 1000) for on in nodes if won[on]}, "no node has lost a pod that could have stayed"
 
 
 def test_kills_during_fifty_preemptions_cost_no_further_victim(stages: PreemptionStage, tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ class Reports:
         assert seconds >= 0
         self.rejects.append(reject)
 
+    def preemption_ended(self, reject: Reject) -> None:
+        assert reject.preemption is not None
+
     def failed(self, pod: Pod, node: str, message: str) -> None:
         self.failures.append((pod.key, node, message))
 
@@ -100,7 +103,10 @@ class Preemptions:
     def clear_nomination(self, pod: Pod) -> None:
         self.cleared.append(pod.key)
 
-    def start(self, preemption: Preemption, displaced: Sequence[Pod], ended: Callable[[bool], None]) -> None:
+    def start(
+        self, preemption: Preemption, message: str, displaced: Sequence[Pod], ended: Callable[[bool], None]
+    ) -> None:
+        assert message
         self.started.append((preemption, displaced, ended))
 
     async def stop(self, seconds: float) -> None:

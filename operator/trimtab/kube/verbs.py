@@ -160,6 +160,23 @@ async def merge_patch(
     return await _patch(api, resource, name, patch, MERGE_PATCH, namespace, subresource, timeout)
 
 
+async def strategic_patch(
+    api: Api,
+    resource: Resource,
+    name: str,
+    patch: Mapping[str, Any],
+    *,
+    namespace: str = "",
+    subresource: str = "",
+    timeout: float = 30.0,
+) -> dict[str, Any]:
+    """Apply a strategic merge patch to a built-in object, which merges lists by their keys, such as conditions by type.
+
+    The fields of ``patch`` are those of :func:`merge_patch`.
+    """
+    return await _patch(api, resource, name, patch, STRATEGIC_PATCH, namespace, subresource, timeout)
+
+
 async def patch_conditions(
     api: Api,
     resource: Resource,

@@ -309,7 +309,8 @@ class Scheduler(Loop):
             self._preemption_ended(queued, reject, False)
             return
         self._preempting[reject.pod.uid] = preemption
-        self._preemptor.start(preemption, displaced, partial(self._preemption_ended, queued, reject))
+        ended = partial(self._preemption_ended, queued, reject)
+        self._preemptor.start(preemption, reject.message, displaced, ended)
 
     # --- outcomes -------------------------------------------------------------------------------------------------
 
@@ -353,6 +354,7 @@ class Scheduler(Loop):
     def _preemption_ended(self, queued: QueuedPod, reject: Reject, succeeded: bool) -> None:
         now = self._clock.monotonic()
         del self._preempting[reject.pod.uid]
+        self._reporter.preemption_ended(reject)
         if succeeded:
             self._queue.reject(queued, reject.rejected_by, now)
         else:

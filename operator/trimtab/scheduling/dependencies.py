@@ -55,11 +55,14 @@ class VolumeBinder(Protocol):
 class Preemptor(Protocol):
     """Carries out preemptions: nominates the preemptor, marks the victims, and evicts them (``prepareCandidate``)."""
 
-    def start(self, preemption: Preemption, displaced: Sequence[Pod], ended: Callable[[bool], None]) -> None:
+    def start(
+        self, preemption: Preemption, message: str, displaced: Sequence[Pod], ended: Callable[[bool], None]
+    ) -> None:
         """Start a preemption in the background. Its preemptor is not scheduled until ``ended`` is called.
 
         Args:
             preemption: the preemptor, its node and its victims.
+            message: the message for the preemptor's condition PodScheduled, which is written with the nomination.
             displaced: pods of lower priority that are nominated to the same node. Their nomination must be cleared.
             ended: called once, on the event loop, when all requests have completed: with ``True`` if the victims are
                 being removed, with ``False`` if the preemptor has to be scheduled again.
@@ -97,10 +100,16 @@ class SchedulingReporter(Protocol):
     def rejected(self, reject: Reject, *, seconds: float) -> None:
         """Report a pod that fits on no node, with its preemption if there is one.
 
+        If there is a preemption, it writes the pod's condition PodScheduled.
+
         Args:
             reject: the decision.
             seconds: duration of this attempt.
         """
+        ...
+
+    def preemption_ended(self, reject: Reject) -> None:
+        """Write the condition PodScheduled of a preemptor if its preemption has not written it."""
         ...
 
     def failed(self, pod: Pod, node: str, message: str) -> None:

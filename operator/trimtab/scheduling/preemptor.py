@@ -1,13 +1,13 @@
 """Carries out preemptions: nominates the preemptor and removes the victims from its node.
 
     preemptor = PreemptionExecutor(api=api, evictor=evictor, lister=lister, ...)
-    preemptor.start(preemption, displaced, ended)   # returns at once; `ended` is called when all requests are answered
+    preemptor.start(preemption, message, displaced, ended)   # returns at once; calls `ended` after the last response
 
 Source: kube-scheduler v1.36 ``framework/preemption/executor.go``. The steps of a preemption are, in this order:
 
-1. The preemptor is nominated to the node (``status.nominatedNodeName``). No victim is removed before the API server has
-   stored the nomination. After a restart, the scheduler can therefore find the preemptor for which each victim is
-   terminating.
+1. The preemptor is nominated to the node (``status.nominatedNodeName``). As in kube-scheduler, the same request writes
+   the condition PodScheduled. No victim is removed before the API server has stored the nomination. After a restart,
+   the scheduler can therefore find the preemptor for which each victim is terminating.
 2. The nomination of pods of lower priority that are nominated to the same node is cleared.
 3. The victims are removed concurrently, and each is removed only while the preemptor still needs the node.
 4. The executor waits until the watch shows that the victims are terminating. The executor does not wait for their
@@ -32,11 +32,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct, field
 
-from trimtab.api.reasons import PREEMPTED, PREEMPTION_BY_SCHEDULER
+from trimtab.api.reasons import PREEMPTED, PREEMPTION_BY_SCHEDULER, UNSCHEDULABLE
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.loop import BackgroundTasks
@@ -50,13 +51,14 @@ from trimtab.disruption.evictor.requests import (
     Way,
 )
 from trimtab.kube import verbs
-from trimtab.kube.api import Api, ApiError, Unreachable
+from trimtab.kube.api import Api, ApiError, Conflict, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import PODS
 from trimtab.scheduling.dependencies import SchedulingReporter
 from trimtab.scheduling.planner import scheduler_of
 from trimtab.scheduling.preemption import Preemption
+from trimtab.scheduling.report import pod_scheduled_false
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +90,14 @@ class _Running(Struct, eq=False):
 
     Attributes:
         preemption: the plan.
+        message: the message for the preemptor's condition PodScheduled.
         began: the time of its start in seconds since the epoch.
         failed: whether a request has failed, so that no further victim is removed.
         granted: the victims whose eviction or deletion the API server has granted.
     """
 
     preemption: Preemption
+    message: str
     began: float
     failed: bool = False
     granted: list[Pod] = field(default_factory=list)
@@ -136,9 +140,11 @@ class PreemptionExecutor:
         self._refused: dict[str, float] = {}
         self._stopping = False
 
-    def start(self, preemption: Preemption, displaced: Sequence[Pod], ended: Callable[[bool], None]) -> None:
+    def start(
+        self, preemption: Preemption, message: str, displaced: Sequence[Pod], ended: Callable[[bool], None]
+    ) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.Preemptor.start`."""
-        running = _Running(preemption, self._clock.now())
+        running = _Running(preemption, message, self._clock.now())
         self._tasks.start(self._run(running, displaced, ended), f"preemption for {preemption.pod.key}")
 
     def clear_nomination(self, pod: Pod) -> None:
@@ -188,13 +194,37 @@ class PreemptionExecutor:
             return True
         try:
             async with self._slots:
-                stored = await self._patch_nomination(pod, node)
+                stored = await self._store_nomination(pod, node, running.message)
         except (ApiError, Unreachable) as error:
             log.warning("Failed to set the nominated node of pod %s to %s: %s", pod.key, node, error)
             return False
         # The response is newer than the cache: another scheduler may just have bound the pod.
         pending = not stored.get("spec", {}).get("nodeName") and not stored["metadata"].get("deletionTimestamp")
         return pending and self._needed(running)
+
+    async def _store_nomination(self, pod: Pod, node: str, message: str) -> dict[str, Any]:
+        """Write the nomination, and the condition PodScheduled if it changes; return the pod as it is stored.
+
+        The condition is written only to the version of the pod that the watch last reported. So it cannot reset the
+        condition of a pod that has just been bound. If the pod has changed, only the nomination is written.
+        """
+        current = self._lister.pod(pod.key) or pod
+        condition = pod_scheduled_false(current, UNSCHEDULABLE, message, self._clock.now())
+        if condition is not None and current.uid == pod.uid and not current.node:
+            with suppress(Conflict):
+                return await verbs.strategic_patch(
+                    self._api,
+                    PODS,
+                    pod.name,
+                    {
+                        "metadata": {"uid": pod.uid, "resourceVersion": current.resource_version},
+                        "status": {"nominatedNodeName": node, "conditions": [condition]},
+                    },
+                    namespace=pod.namespace,
+                    subresource="status",
+                    timeout=TIMEOUT,
+                )
+        return await self._patch_nomination(pod, node)
 
     async def _clear_nomination(self, pod: Pod) -> bool:
         """Clear the nomination of a pod.

@@ -194,6 +194,12 @@ SAME_MESSAGE_PERIOD: Final = 60.0
 In a busy cluster, the numbers of nodes differ in every attempt.
 """
 
+WAITING_DELAY: Final = 5.0
+"""Seconds after which the condition of a pod shows that the pod waits for terminating victims.
+
+Most victims have ended by then, and the pod is bound.
+"""
+
 CONFLICT_DELAY: Final = 0.5
 """Seconds after which a condition is written again if the pod has changed. Until then the watch reports the change."""
 
@@ -268,9 +274,16 @@ class PodConditionWriter:
         """Write conditions until cancelled."""
         await self._queue.run()
 
-    def put(self, pod: Pod, reason: str, message: str) -> None:
-        """Set the desired condition of a pod. It replaces the previous desired condition."""
-        current = _pod_scheduled(pod)
+    def put(self, pod: Pod, reason: str, message: str, *, after: float = 0.0) -> None:
+        """Set the desired condition of a pod. It replaces the previous desired condition.
+
+        Args:
+            pod: the pod.
+            reason: the reason of the condition.
+            message: the message of the condition.
+            after: seconds after which the condition is written, unless it is discarded or replaced before.
+        """
+        current = _pod_scheduled(self._pod_of(pod.key) or pod)
         same_reason = current is not None and current.status == "False" and current.reason == reason
         message = truncate(message, MAX_CONDITION_BYTES)
         if same_reason and current is not None and current.message == message and pod.uid not in self._wanted:
@@ -279,6 +292,8 @@ class PodConditionWriter:
         if same_reason and not self._written.is_new(pod.uid, _kind_of(message), now=self._clock.monotonic()):
             due = self._written.last(pod.uid) + SAME_MESSAGE_PERIOD
             self._queue.add_after(pod.uid, due - self._clock.monotonic())
+        elif after:
+            self._queue.add_after(pod.uid, after)
         else:
             self._queue.add(pod.uid)
 
@@ -295,14 +310,10 @@ class PodConditionWriter:
         if pod is None or pod.uid != uid or pod.node or pod.deleted is not None or pod.terminal:
             self._wanted.pop(uid, None)
             return None
-        current = _pod_scheduled(pod)
-        if current is None or (current.status, current.reason, current.message) != (
-            "False",
-            wanted.reason,
-            wanted.message,
-        ):
+        condition = pod_scheduled_false(pod, wanted.reason, wanted.message, self._clock.now())
+        if condition is not None:
             try:
-                await self._patch(pod, wanted, changed=current is None or current.status != "False")
+                await self._patch(pod, condition)
             except NotFound:
                 pass
             except Conflict:
@@ -316,10 +327,7 @@ class PodConditionWriter:
         self._written.note(uid, _kind_of(wanted.message), now=self._clock.monotonic())
         return None
 
-    async def _patch(self, pod: Pod, wanted: _Condition, *, changed: bool) -> None:
-        condition = {"type": POD_SCHEDULED, "status": "False", "reason": wanted.reason, "message": wanted.message}
-        if changed:
-            condition["lastTransitionTime"] = rfc3339(self._clock.now())
+    async def _patch(self, pod: Pod, condition: dict[str, str]) -> None:
         await verbs.patch_conditions(
             self._api,
             PODS,
@@ -336,6 +344,25 @@ class PodConditionWriter:
         if now - self._failure_logged >= FAILURE_LOG_PERIOD:
             self._failure_logged = now
             log.warning("Failed to write the PodScheduled condition of pod %s; retrying: %s", pod.key, error)
+
+
+def pod_scheduled_false(pod: Pod, reason: str, message: str, now: float) -> dict[str, str] | None:
+    """Return the condition PodScheduled=False for a strategic merge patch of a pod; ``None`` if the pod has it already.
+
+    Args:
+        pod: the pod as the watch last reported it.
+        reason: the reason of the condition.
+        message: the message of the condition.
+        now: the time in seconds since the epoch.
+    """
+    current = _pod_scheduled(pod)
+    message = truncate(message, MAX_CONDITION_BYTES)
+    condition = {"type": POD_SCHEDULED, "status": "False", "reason": reason, "message": message}
+    if current is None or current.status != "False":
+        condition["lastTransitionTime"] = rfc3339(now)
+    elif (current.reason, current.message) == (reason, message):
+        return None
+    return condition
 
 
 def _pod_scheduled(pod: Pod) -> PodCondition | None:
@@ -488,8 +515,16 @@ class SchedulerReporter:
         self._totals_of(scheduler).rejected += 1
         self._metrics.count_rejected(reject, scheduler, seconds)
         self._remember(pod, scheduler, message)
-        self._conditions.put(pod, reasons.UNSCHEDULABLE, message)
+        if reject.preemption is None:
+            waits = bool(pod.nominated_node) and not reject.clears_nomination
+            self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=WAITING_DELAY if waits else 0.0)
+        else:  # the request that nominates the pod writes the condition, too
+            self._conditions.discard(pod.uid)
         self._backlog.put(_Event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING))
+
+    def preemption_ended(self, reject: Reject) -> None:
+        """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.preemption_ended`."""
+        self._conditions.put(reject.pod, reasons.UNSCHEDULABLE, reject.message, after=CONFLICT_DELAY)
 
     def failed(self, pod: Pod, node: str, message: str) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.failed`."""

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from tests.builders import node, pod
 from tests.fakes.clock import LoopClock
+from tests.fakes.recorder import FakeRecorder
 from tests.fakes.scheduler import SCHEDULER, SchedulerWorld
 from trimtab.disruption.evictor import Evictor
-from trimtab.kube.api import LeaderOnlyApi, NotFound, ServerError
-from trimtab.kube.objects import Pod
-from trimtab.scheduling.dependencies import CancelBinding, Preemptor
+from trimtab.kube.api import Api, LeaderOnlyApi, NotFound, ServerError
+from trimtab.kube.objects import Pod, PodCondition
+from trimtab.scheduling.dependencies import CancelBinding, Preemptor, SchedulerDependencies
 from trimtab.scheduling.preemptor import PreemptionExecutor
+from trimtab.scheduling.report import PodConditionWriter, SchedulerMetrics, SchedulerReporter
 
 pytestmark = pytest.mark.looptime
 
@@ -74,7 +77,7 @@ class PreemptingWorld(SchedulerWorld):
         loop = asyncio.get_running_loop()
         if path.endswith("/status"):
             if "nominatedNodeName" in body["status"]:
-                loop.call_later(self.lag, self._nominated, key, body["status"]["nominatedNodeName"] or "")
+                loop.call_later(self.lag, self._nominated, key, body["status"])
                 if self.stale_after_nomination:
                     self.stale = "the watch lags behind"
                     loop.call_later(self.stale_after_nomination, setattr, self, "stale", None)
@@ -85,10 +88,13 @@ class PreemptingWorld(SchedulerWorld):
         loop.call_later(self.lag + grace, self._delete, key)
         return {}
 
-    def _nominated(self, key: str, name: str) -> None:
+    def _nominated(self, key: str, status: dict[str, Any]) -> None:
         found = self.caches.pods.get(key)
         if found is not None:
-            self.put(replace(found, nominated_node=name))
+            names = ("type", "status", "reason", "message")
+            written = tuple(PodCondition(*map(each.get, names)) for each in status.get("conditions", ()))
+            conditions = written or found.conditions
+            self.put(replace(found, nominated_node=status["nominatedNodeName"] or "", conditions=conditions))
 
     def _terminate(self, key: str) -> None:
         self.put(replace(self.pod(key), deleted=1.0))
@@ -144,6 +150,40 @@ async def test_preemptors_of_different_sizes_do_not_take_the_places_of_each_othe
         for key, on in world.reports.bound.items():
             won[on] += 1 + int(key.rsplit("-", 1)[1]) % 3
         assert Counter(world.on[key] for key in world.removed) == won
+
+
+class CountingWorld(PreemptingWorld):
+    """Counts the requests by their purpose, including those of the reporter; events are not among them."""
+
+    def __init__(self, **more: float) -> None:
+        self.counts: Counter[str] = Counter()
+        super().__init__(**more)
+
+    def dependencies(self, api: Api) -> SchedulerDependencies:
+        clock = LoopClock()
+        conditions = PodConditionWriter(api, self.caches.lister.pod, clock)
+        metrics = SchedulerMetrics(CollectorRegistry())
+        self.reports = SchedulerReporter(conditions, FakeRecorder(), metrics, clock)  # type: ignore[assignment]
+        return super().dependencies(api)
+
+    async def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> Any:
+        status = (body or {}).get("status") or {}
+        if "nominatedNodeName" in status:
+            self.counts["nominate"] += 1
+        elif "conditions" in status:
+            self.counts[status["conditions"][0]["type"]] += 1
+        else:
+            self.counts[path.rsplit("/", 1)[1]] += 1
+        return await super().request(method, path, body=body, **more)
+
+
+async def test_preemptor_costs_four_requests_besides_events() -> None:
+    async with CountingWorld(grace=0.5) as world:
+        world.full(20, 4)
+        world.preemptors(50)
+        await asyncio.sleep(60.0)
+        assert all(world.node_of(f"shop/high-{number}") for number in range(50))
+        assert world.counts == dict.fromkeys(("nominate", "eviction", "DisruptionTarget", "binding"), 50)
 
 
 async def test_failed_requests_cause_no_further_victims() -> None:

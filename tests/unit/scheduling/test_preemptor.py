@@ -16,14 +16,16 @@ from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.evictor.requests import SCHEDULING
 from trimtab.disruption.limits import EvictionLimits
 from trimtab.kube.api import Forbidden, NotFound, ServerError, Unreachable
-from trimtab.kube.objects import LabelSelector, Pod, PodDisruptionBudget, PodSpec
+from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodSpec
 from trimtab.kube.resources import PODS
+from trimtab.kube.verbs import STRATEGIC_PATCH
 from trimtab.scheduling.preemption import Preemption
 from trimtab.scheduling.preemptor import CONFIRM_TIMEOUT, PreemptionExecutor
 
 pytestmark = pytest.mark.looptime
 
 LOW, HIGH = PodSpec(priority=0), PodSpec(priority=100, scheduler_name="policy")
+NO_CPU = "0/3 nodes are available: 3 Insufficient cpu."
 
 
 class Reported:
@@ -67,10 +69,10 @@ class Cluster:
 
     def add(self, name: str, *, node: str = "n1", spec: PodSpec = LOW, **fields: Any) -> Pod:
         pod = Pod(namespace="shop", name=name, uid=f"uid-{name}", node=node, spec=spec, phase="Running")
-        pod = msgspec.structs.replace(pod, **fields)
-        self.caches.apply(None, pod)
         metadata = {"name": name, "namespace": "shop", "uid": pod.uid}
-        self.api.put(PODS.path(name, namespace="shop"), {"metadata": metadata, "spec": {}, "status": {}})
+        stored = self.api.put(PODS.path(name, namespace="shop"), {"metadata": metadata, "spec": {}, "status": {}})
+        pod = msgspec.structs.replace(pod, resource_version=stored["metadata"]["resourceVersion"], **fields)
+        self.caches.apply(None, pod)
         return pod
 
     def preemptor(self, name: str = "high", **fields: Any) -> Pod:
@@ -78,11 +80,12 @@ class Cluster:
 
     def change(self, pod: Pod, **fields: Any) -> None:
         current = self.caches.lister.pod(pod.key) or pod
-        self.caches.apply(current, msgspec.structs.replace(current, **fields))
+        version = f"{current.resource_version}.1"
+        self.caches.apply(current, msgspec.structs.replace(current, resource_version=version, **fields))
 
     def start(self, pod: Pod, *victims: Pod, displaced: tuple[Pod, ...] = (), violating: tuple[Pod, ...] = ()) -> None:
         keys = frozenset(each.key for each in violating)
-        self.executor.start(Preemption(pod, "n1", 0, victims, keys), displaced, self.results.put_nowait)
+        self.executor.start(Preemption(pod, "n1", 0, victims, keys), NO_CPU, displaced, self.results.put_nowait)
 
     async def preempted(self, pod: Pod, *victims: Pod, **more: Any) -> bool:
         self.start(pod, *victims, **more)
@@ -133,6 +136,54 @@ async def test_preemptor_is_nominated_before_a_victim_is_evicted():
     assert cluster.api.calls[1].body["deleteOptions"] == {"preconditions": {"uid": victim.uid}}, "its own grace period"
     assert conditions(cluster, "low") == [("DisruptionTarget", "PreemptionByScheduler")]
     assert cluster.reported.victims == [("low", "high")]
+
+
+async def test_nomination_and_condition_of_the_preemptor_are_one_request():
+    cluster = Cluster()
+    victim, pod = cluster.add("low"), cluster.preemptor()
+    assert await cluster.preempted(pod, victim)
+    call = cluster.api.calls[0]
+    assert (call.path, call.content_type) == (
+        PODS.path("high", namespace="shop", subresource="status"),
+        STRATEGIC_PATCH,
+    )
+    [condition] = call.body["status"].pop("conditions")
+    assert call.body == {
+        "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
+        "status": {"nominatedNodeName": "n1"},
+    }
+    written = condition["type"], condition["status"], condition["reason"], condition["message"]
+    assert written == ("PodScheduled", "False", "Unschedulable", NO_CPU)
+    assert "lastTransitionTime" in condition
+
+
+async def test_condition_that_the_preemptor_has_already_is_not_written_again():
+    cluster = Cluster()
+    existing = (PodCondition("PodScheduled", "False", "Unschedulable", NO_CPU, since=1.0),)
+    victim, pod = cluster.add("low"), cluster.preemptor(conditions=existing)
+    assert await cluster.preempted(pod, victim)
+    assert cluster.api.calls[0].body == {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": "n1"}}
+
+
+async def test_preemptor_that_has_changed_is_nominated_without_the_condition():
+    cluster = Cluster()
+    victim, pod = cluster.add("low"), cluster.preemptor()
+    path = PODS.path("high", namespace="shop")
+    cluster.api.put(path, {"metadata": {"uid": pod.uid}, "spec": {}, "status": {}})
+    assert await cluster.preempted(pod, victim)
+    assert cluster.sent == [("nominate", "high"), ("nominate", "high"), ("evict", "low"), ("mark", "low")]
+    assert cluster.api.objects[path]["status"] == {"nominatedNodeName": "n1"}
+
+
+async def test_pod_that_is_bound_in_the_cache_gets_no_condition():
+    cluster = Cluster(latency=1.0, limits=EvictionLimits(max_concurrent=1))
+    victim, other, pod = cluster.add("low"), cluster.preemptor("other"), cluster.preemptor()
+    cluster.executor.clear_nomination(other)
+    cluster.start(pod, victim)
+    await asyncio.sleep(0.5)  # the nomination waits for the first request
+    cluster.change(pod, node="n2")
+    assert not await cluster.results.get()
+    assert [call.body["status"] for call in cluster.api.sent("PATCH", "/high/")] == [{"nominatedNodeName": "n1"}]
 
 
 async def test_victim_that_violates_a_budget_is_deleted_after_its_condition_is_written():
@@ -232,7 +283,8 @@ async def test_pod_that_is_bound_when_it_is_nominated_preempts_nothing():
     path = PODS.path("high", namespace="shop")
     cluster.api.put(path, {"metadata": {"uid": pod.uid}, "spec": {"nodeName": "n2"}, "status": {}})
     assert not await cluster.preempted(pod, victim)
-    assert cluster.sent == [("nominate", "high")]
+    assert set(cluster.sent) == {("nominate", "high")}
+    assert "conditions" not in cluster.api.objects[path]["status"]
 
 
 async def test_pod_that_was_deleted_preempts_nothing():

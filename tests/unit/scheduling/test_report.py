@@ -26,13 +26,14 @@ from trimtab.kube.objects import Pod, PodCondition
 from trimtab.kube.verbs import STRATEGIC_PATCH
 from trimtab.scheduling import report
 from trimtab.scheduling.planner import Reject
-from trimtab.scheduling.preemption import Preemption
+from trimtab.scheduling.preemption import TERMINATING, Preemption
 from trimtab.scheduling.report import (
     CONFLICT_DELAY,
     MAX_NAMESPACE_EVENTS,
     PATCHES_BURST,
     PATCHES_PER_SECOND,
     SAME_MESSAGE_PERIOD,
+    WAITING_DELAY,
     EventBacklog,
     PodConditionWriter,
     SchedulerMetrics,
@@ -183,6 +184,52 @@ async def test_changed_text_is_written_immediately() -> None:
             world.reporter.rejected(reject(world.pods["shop/web"], message), seconds=0.0)
             await asyncio.sleep(1)
     assert [body["status"]["conditions"][0]["message"] for _, _, body in world.patches][1].endswith("taint(s).")
+
+
+async def test_condition_of_a_preemptor_is_written_with_its_nomination() -> None:
+    world = World()
+    preemptor = pending("web")
+    world.add(preemptor)
+    rejected = reject(preemptor, preemption=Preemption(preemptor, "n1", 0, (pending("victim"),)))
+    async with world.running():
+        world.reporter.failed(preemptor, "n1", "an older condition that is still queued")
+        world.reporter.rejected(rejected, seconds=0.0)
+        await asyncio.sleep(10)
+        nominated = {"conditions": scheduled_false("Unschedulable", NO_CPU), "nominated_node": "n1"}
+        world.add(msgspec.structs.replace(preemptor, resource_version="8", **nominated))
+        world.reporter.preemption_ended(rejected)
+        await asyncio.sleep(10)
+    assert world.patches == []
+    assert len(world.conditions) == 0
+
+
+async def test_condition_that_a_nomination_has_not_written_is_written_after_the_preemption() -> None:
+    world = World()
+    preemptor = pending("web")
+    world.add(preemptor)
+    rejected = reject(preemptor, preemption=Preemption(preemptor, "n1", 0, (pending("victim"),)))
+    async with world.running():
+        world.reporter.rejected(rejected, seconds=0.0)
+        await asyncio.sleep(1)
+        world.reporter.preemption_ended(rejected)
+        await asyncio.sleep(1)
+    [(at, _, body)] = world.patches
+    assert at == pytest.approx(1 + CONFLICT_DELAY, abs=0.1)
+    assert body["status"]["conditions"][0]["message"] == NO_CPU
+
+
+@pytest.mark.parametrize("bound", [False, True])
+async def test_condition_of_a_pod_that_waits_for_its_victims_is_delayed(bound: bool) -> None:
+    world = World()
+    waiting = pending("web", nominated_node="n1", conditions=scheduled_false("Unschedulable", NO_CPU))
+    world.add(waiting)
+    async with world.running():
+        world.reporter.rejected(reject(waiting, f"{NO_CPU} preemption: {TERMINATING}"), seconds=0.0)
+        await asyncio.sleep(WAITING_DELAY / 2)
+        if bound:
+            world.reporter.scheduled(waiting, "n1", attempts=2, seconds=1.0, attempt_seconds=0.01)
+        await asyncio.sleep(WAITING_DELAY)
+    assert [round(at) for at, _, _ in world.patches] == ([] if bound else [round(WAITING_DELAY)])
 
 
 async def test_latest_condition_of_a_pod_replaces_a_queued_one() -> None:

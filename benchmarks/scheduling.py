@@ -1,6 +1,7 @@
 """Scheduling live: bound pods per second, next to kube-scheduler on the same API server.
 
-``python benchmarks/scheduling.py [--json] [--nodes N] [--pods N] [--kubernetes-version V] [--only NAME] [WORKLOAD…]``
+``python benchmarks/scheduling.py [--json] [--nodes N] [--pods N] [--kubernetes-version V] [--only NAME] [--profile]
+[WORKLOAD…]``
 
 First ``trimtab run --controllers scheduler``, then kube-scheduler, and then kube-scheduler with its fastest feature
 gates (:data:`FASTEST`) place the pods of scheduler_perf's workloads (:mod:`benchmarks.scheduling_workloads`) on a
@@ -14,6 +15,9 @@ the workload; CPU seconds are those of the scheduler process, and of the API ser
 ``Latency`` creates pods of the first workload at 100 a second while the scheduler runs, and measures the time from the
 watch event of the creation to that of the binding. ``bindings`` is what the API server takes from a script that sends
 nothing but bindings.
+
+With ``--profile``, the operator samples its own stacks (:mod:`benchmarks.profiled_operator`), and the parts of the
+scheduler that use its CPU time are printed for each workload. Sampling slows the scheduler down.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -42,6 +46,7 @@ sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
 from benchmarks.command import Result  # noqa: E402
 from benchmarks.processes import Meter, memory_mb, settle  # noqa: E402
+from benchmarks.profiled_operator import PERIOD, PROFILE  # noqa: E402
 from benchmarks.scheduling_workloads import (  # noqa: E402
     DEFAULT,
     FILLED,
@@ -94,11 +99,18 @@ class Contestant(Struct, frozen=True):
         name: shown in the table.
         scheduler: its scheduler name.
         pid: its process.
+        profile: the file to which it writes its CPU seconds by part; ``None`` if it does not sample its stacks.
     """
 
     name: str
     scheduler: str
     pid: int
+    profile: Path | None = None
+
+    def sampled(self) -> Mapping[str, float]:
+        """Return the CPU seconds of each part since the start of the process; empty if there is no profile."""
+        found: Mapping[str, float] = {} if self.profile is None else json.loads(self.profile.read_text())
+        return found
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -108,6 +120,20 @@ class Contestant(Struct, frozen=True):
             yield
         finally:
             os.kill(self.pid, signal.SIGCONT)
+
+
+class ProfiledOperator(OperatorProcess):
+    """An operator that writes its CPU seconds by part to a file next to its log."""
+
+    @property
+    def profile(self) -> Path:
+        """The file."""
+        return self.log.with_suffix(".profile")
+
+    def _command(self, *program: str) -> list[str]:
+        assert not program
+        script = str(ROOT / "benchmarks" / "profiled_operator.py")
+        return super()._command("env", f"{PROFILE}={self.profile}", sys.executable, script)
 
 
 class Stage:
@@ -157,11 +183,13 @@ class Stage:
         }
         wait_for(partial(self._applied, policy), "the API server to serve SchedulerPolicies")
         arguments = ("--controllers=scheduler", "--no-leader-elect")
-        process = OperatorProcess(self.cluster, self.directory, *arguments)
+        kind = ProfiledOperator if self.options.profile else OperatorProcess
+        process = kind(self.cluster, self.directory, *arguments)
         process.start()
         try:
             wait_for(self._active, "the SchedulerPolicy to be ready", alive=process.running)
-            yield Contestant(OURS, OURS, process.pid)
+            profile = process.profile if isinstance(process, ProfiledOperator) else None
+            yield Contestant(OURS, OURS, process.pid, profile)
         finally:
             process.stop()
 
@@ -231,6 +259,7 @@ class Turn(Struct, frozen=True):
         cpu: CPU seconds of the scheduler.
         server_cpu: CPU seconds of the API server and etcd.
         others: cores that processes outside of the benchmark used meanwhile.
+        profile: CPU seconds of the scheduler by part, until at most two seconds after the last binding.
     """
 
     workload: str
@@ -242,6 +271,7 @@ class Turn(Struct, frozen=True):
     cpu: float
     server_cpu: float
     others: float
+    profile: Mapping[str, float]
 
     @property
     def rate(self) -> float:
@@ -328,6 +358,7 @@ class Hall:
             await self._running(f"filled-{self._run}-{number}", template, count, every)
         pids = (contestant.pid, self._stage.pid(APISERVER), self._stage.pid(ETCD), os.getpid())
         settle(*pids[:1])
+        before = contestant.sampled()
         watched, count = Bindings(), workload.measured(nodes)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(watched.follow(self._api))
@@ -341,6 +372,8 @@ class Hall:
             await watched.until(lambda: len(watched.bound) == count)
             ended = max(watched.bound.values(), default=time.monotonic())
             used = meter.read()
+            if contestant.profile is not None:
+                await asyncio.sleep(2 * PERIOD)  # until the file contains the time of the last binding
             following.cancel()
             churning.cancel()
         turn = Turn(
@@ -353,6 +386,7 @@ class Hall:
             cpu=used[0],
             server_cpu=used[1] + used[2],
             others=used[-1],
+            profile={part: seconds - before.get(part, 0.0) for part, seconds in contestant.sampled().items()},
         )
         await self.clear()
         settle(*pids[:1])
@@ -482,6 +516,7 @@ def _turns(stage: Stage, contestant: Contestant, options: argparse.Namespace) ->
             "cpu_s": round(turn.cpu, 1),
             "server_cpu_s": round(turn.server_cpu, 1),
             "others_cores": round(turn.others, 2),
+            "profile_s": {part: round(seconds, 2) for part, seconds in turn.profile.items()},
         }
     if options.latency:
         waits = _running(stage, partial(Hall.latency, contestant=contestant))
@@ -519,6 +554,7 @@ def main() -> None:
         default=DEFAULT_VERSION,
         help="of the API server and kube-scheduler (default: %(default)s)",
     )
+    parser.add_argument("--profile", action="store_true", help="show which parts of trimtab use the CPU time")
     parser.add_argument("--no-latency", dest="latency", action="store_false", help="leave out the decision latency")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()
@@ -534,11 +570,14 @@ def main() -> None:
 def _row(result: Result) -> str:
     if "pods_per_s" not in result:
         return "  ".join(f"{key} {value}" for key, value in result.items())
-    return (
+    row = (
         f"{result['workload']:27}{result['scheduler']:21}{result['pods_per_s']:8.1f}/s"
         f"{result['bound']:7}/{result['pods']:<6}{result['seconds']:8.2f} s{result['rss_mb']:7} MB"
         f"{result['cpu_s']:8.1f} s +{result['server_cpu_s']:6.1f} s  others {result['others_cores']:.2f}"
     )
+    parts = sorted(result["profile_s"].items(), key=lambda part: -part[1])
+    total = sum(seconds for _, seconds in parts) or 1.0
+    return "\n".join([row, *(f"  {name:27}{used:8.2f} s{100 * used / total:6.1f} %" for name, used in parts)])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ reprieved victims and the ranking of nodes are those of kube-scheduler. The diff
   is no substitute: the Eviction API writes it with another reason, and the executor corrects that only afterwards.
 - The victims of a plan are treated as terminating and the preemptor's capacity is reserved. So a batch never selects a
   victim twice, and no other pod of the batch is bound to the reserved capacity.
+- Preemptors of equal priority in a batch may be planned again so that more of them are nominated
+  (:mod:`trimtab.scheduling.batch_preemptions`).
 
 The candidate of a node is cached until the pods of the node change, or until their PodDisruptionBudgets allow another
 number of them to be removed. In a batch of identical pods, each further pod therefore needs only a comparison of at

@@ -10,7 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders import HOSTNAME, ZONE, PodBuilder, budget, expression, namespace, node, pod, selector
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    PodBuilder,
+    budget,
+    expression,
+    job,
+    namespace,
+    node,
+    pod,
+    replica_set,
+    replication_controller,
+    selector,
+    stateful_set,
+)
 from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     NOW,
@@ -231,8 +245,9 @@ def test_cause_may_evict_after_other_pods_were_moved():
     objects = [*nodes("n1"), *namespaces("bank", "data"), resident("pay", "n1"), stating[0]]
     objects += [each.owned_by("ReplicaSet", "r") for each in stating[1:]]
     unmovable = Refusal(reasons.BARE_POD, "")
-    rule = EvictionCauses(policy(ONLY, crossNamespace="Allow").spec, lambda pod: None if pod.owners else unmovable)
-    conflicts = AntiAffinityConflicts(Snapshot(built(objects)), rule)
+    spec, snapshot = policy(ONLY, crossNamespace="Allow").spec, Snapshot(built(objects))
+    rule = EvictionCauses(spec, lambda pod: None if pod.owners else unmovable, snapshot)
+    conflicts = AntiAffinityConflicts(snapshot, rule)
     conflicts.remove("data/b")
     assert conflicts.reasons("bank/pay") == 1
     assert [cause.pod.key for cause in conflicts.causes_of("bank/pay")] == ["data/c"]
@@ -320,6 +335,41 @@ def test_pinned_load_moves_no_pod_of_another_namespace(pinned):
     objects = [*nodes("n1", "n2", "n3", "n4"), pinned.cpu("2500m"), resident("pay", "n1").cpu("500m")]
     assert moves(plan_of(objects, LEVEL)) == []
     assert kept(plan_of(objects, LEVEL))["pay"] == reasons.CAUSED_FROM_OTHER_NAMESPACE
+
+
+TEMPLATED = [replica_set, stateful_set, replication_controller, job]
+
+
+def naming_a_node(owner: Any) -> tuple[Any, PodBuilder]:
+    """A workload of the tenant whose template sets ``nodeName``, and its pod, which the kubelet runs."""
+    made = owner("x", "tenant").of_pods(pod()).merge(spec={"template": {"spec": {"nodeName": "n1"}}})
+    kind = made.manifest()["kind"]
+    return made, pod("pinned", "tenant").labels(app="h").owned_by(kind, "x", uid=uid_of(made)).on("n1").ready()
+
+
+def uid_of(made: Any) -> str:
+    return str(made.manifest()["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("owner", TEMPLATED)
+def test_load_of_a_template_with_a_node_name_moves_no_pod_of_another_namespace(owner):
+    """The tenant picks the node, and the pod always comes back to it."""
+    made, pinned = naming_a_node(owner)
+    objects = [*nodes("n1", "n2"), pinned.cpu("2500m"), resident("pay", "n1").cpu("500m")]
+    assert moves(plan_of(objects, LEVEL)) == [("pay", "n1", "n2")]
+    result = plan_of([*objects, made], LEVEL)
+    assert moves(result) == []
+    assert kept(result)["pay"] == reasons.CAUSED_FROM_OTHER_NAMESPACE
+
+
+@pytest.mark.parametrize("owner", TEMPLATED)
+def test_pod_of_a_template_with_a_node_name_was_not_placed_by_a_scheduler(owner):
+    made, pinned = naming_a_node(owner)
+    pinned.priority(100).anti_affinity(**all_but())
+    objects = [*ALLOWED, pinned, resident("other", "n2", owner="other").priority(1000)]
+    assert moves(plan_of(objects, ONLY, crossNamespace="Allow")) == [("pay", "n1", "n2")]
+    result = plan_of([*objects, made], ONLY, crossNamespace="Allow")
+    assert (moves(result), kept(result)["pay"]) == ([], reasons.CAUSE_NOT_SCHEDULED)
 
 
 @pytest.mark.parametrize(
@@ -629,7 +679,8 @@ def test_merged_terms_give_the_same_conflicts(
             patched.setattr(f"{module}.MERGED_FROM", merged_from)
             patched.setattr(f"{module}._NARROW", narrow)
             spec = policy(ONLY, crossNamespace="Allow" if crosses else "Deny").spec
-            made = AntiAffinityConflicts(Snapshot(world), EvictionCauses(spec, lambda _: None))
+            snapshot = Snapshot(world)
+            made = AntiAffinityConflicts(snapshot, EvictionCauses(spec, lambda _: None, snapshot))
         for number in removed:
             made.remove(f"{pods[number][0]}/p{number}") if number < len(pods) else None
         return made

@@ -224,13 +224,7 @@ class Replacements:
         return any(owner is not None and owner[:3] in self._vertical_targets for owner in owners)
 
     def _controller(self, pod: Pod) -> Controller | None:
-        reference = pod.controller
-        kind = None if reference is None else _KINDS.get(reference.qualified_kind)
-        if reference is None or kind is None:
-            return None
-        found = self._snapshot.objects.of(kind).get(f"{pod.namespace}/{reference.name}")
-        if found is None or (found.uid and reference.uid and found.uid != reference.uid):
-            return None
+        found = _controller_of(pod, self._snapshot)
         return self._newest_of_deployment(found) if isinstance(found, ReplicaSet) else found
 
     def _newest_of_deployment(self, owned: ReplicaSet) -> ReplicaSet:
@@ -267,6 +261,24 @@ class Replacements:
             )
             self._examples[owner] = max(found, key=lambda each: (each.created or 0.0, each.key), default=None)
         return self._examples[owner]
+
+
+def bound_by_template(pod: Pod, snapshot: Snapshot) -> bool:
+    """Return whether the template of the pod's controller sets ``spec.nodeName``.
+
+    No scheduler placed such a pod, and each replacement is on the same node.
+    """
+    controller = _controller_of(pod, snapshot)
+    return controller is not None and controller.template is not None and bool(controller.template.node)
+
+
+def _controller_of(pod: Pod, snapshot: Snapshot) -> Controller | None:
+    reference = pod.controller
+    kind = None if reference is None else _KINDS.get(reference.qualified_kind)
+    if reference is None or kind is None:
+        return None
+    found = snapshot.objects.of(kind).get(f"{pod.namespace}/{reference.name}")
+    return None if found is None or (found.uid and reference.uid and found.uid != reference.uid) else found
 
 
 def _deployment(owned: ReplicaSet) -> OwnerKey | None:

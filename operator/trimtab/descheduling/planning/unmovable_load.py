@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
+from trimtab.cluster.workloads.replacements import bound_by_template
 from trimtab.descheduling.planning.context import StrategyContext
 from trimtab.descheduling.planning.node_usage import UtilizationLevel, target_excesses
 from trimtab.disruption.outcome import Refusal
@@ -154,9 +155,9 @@ class UnmovableLoads:
 
     A pod is unmovable in any of these cases: its own spec or annotations prevent its eviction
     (:meth:`~trimtab.disruption.protections.gate.EvictionRules.unmovable`), no other node is eligible, rules about other
-    pods or host ports exclude all other nodes, or no scheduler placed it. The utilization of other nodes is ignored.
-    Pods in system namespaces are not counted, and neither are pods of a DaemonSet that puts at least the same load on
-    half of the policy's nodes.
+    pods or host ports exclude all other nodes, no scheduler placed it, or the template of its controller names the
+    node. The utilization of other nodes is ignored. Pods in system namespaces are not counted, and neither are pods of
+    a DaemonSet that puts at least the same load on half of the policy's nodes.
 
     All pods on these nodes are checked, several times as many as are moved. Therefore values that depend only on a
     template are computed once. Only rules about other pods can change during planning.
@@ -238,7 +239,7 @@ class UnmovableLoads:
         if any(owner.kind == "DaemonSet" for owner in pod.owners):
             return _TemplateResult.DOES_NOT_COUNT if self._on_most_nodes(pod) else _TemplateResult.COUNTS
         unmovable = self._context.unmovable_by_template(pod)
-        if unmovable:
+        if unmovable or bound_by_template(pod, self._context.snapshot):
             return _TemplateResult.COUNTS
         if unmovable is None:
             return _TemplateResult.OPEN

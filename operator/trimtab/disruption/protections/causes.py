@@ -11,10 +11,11 @@ justifies it if
 Therefore the pods of a tenant disrupt only the tenant's own pods, unless the administrator allows more.
 
 A pod does not show directly whether a scheduler placed it, because ``schedulerName`` is always set and the kubelet
-sets the condition PodScheduled on every pod that it runs. Either of two observations shows that ``spec.nodeName`` was
+sets the condition PodScheduled on every pod that it runs. Any of three observations shows that ``spec.nodeName`` was
 set at creation. First, the API server binds a pod and sets PodScheduled in one step, so a pod that is on a node but
-does not have that condition was not bound by a scheduler. Second, required anti-affinity is immutable, and a scheduler
-never places a pod next to an existing pod that it selects.
+does not have that condition was not bound by a scheduler. Second, the template of the pod's controller sets
+``spec.nodeName``. Third, required anti-affinity is immutable, and a scheduler never places a pod next to an existing
+pod that it selects.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import bound_by_template
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 
@@ -99,15 +102,19 @@ class EvictionCauses:
         spec: the policy's spec.
         unmovable: returns the reason why a pod cannot be moved if that follows from its own spec
             (:data:`POD_SPEC_REASONS`); otherwise ``None``.
+        snapshot: the cluster state, with the controllers of the pods.
     """
 
-    def __init__(self, spec: DeschedulerPolicySpec, unmovable: Callable[[Pod], Refusal | None]) -> None:
+    def __init__(
+        self, spec: DeschedulerPolicySpec, unmovable: Callable[[Pod], Refusal | None], snapshot: Snapshot
+    ) -> None:
         self.crosses = spec.cross_namespace == "Allow"
         self._unmovable = unmovable
+        self._snapshot = snapshot
 
     def kind_of(self, cause: Pod) -> CauseGroup:
         """Return the group of a pod that may be the cause of evictions."""
-        crosses = self.crosses and not bound_by_name(cause) and self._unmovable(cause) is None
+        crosses = self.crosses and not self._not_scheduled(cause) and self._unmovable(cause) is None
         return CauseGroup(cause.namespace, cause.priority, crosses)
 
     def refusal(self, victim: Pod, cause: Cause) -> Refusal | None:
@@ -134,7 +141,7 @@ class EvictionCauses:
                 f"{other.key} of another namespace, which is the reason to move the pod, has priority "
                 f"{other.priority}, the pod {victim.priority}, which is not lower",
             )
-        if bound_by_name(other) or (cause.enforced and came_later(other, victim)):
+        if self._not_scheduled(other) or (cause.enforced and came_later(other, victim)):
             return Refusal(
                 reasons.CAUSE_NOT_SCHEDULED,
                 f"{other.key} of another namespace, which is the reason to move the pod, was not placed by a scheduler",
@@ -168,6 +175,9 @@ class EvictionCauses:
         """
         enough = [cause.pod for cause in causes if self.refusal(victim, cause) is None]
         return min(enough, key=lambda pod: pod.namespace != victim.namespace, default=None)
+
+    def _not_scheduled(self, pod: Pod) -> bool:
+        return bound_by_name(pod) or bound_by_template(pod, self._snapshot)
 
 
 def bound_by_name(pod: Pod) -> bool:

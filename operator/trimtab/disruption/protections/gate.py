@@ -95,6 +95,7 @@ class EvictionRules:
         self._templates: dict[tuple[str, int, int, int], tuple[Template, Refusal | None]] = {}
         self._known: dict[str, Refusal | None] = {}
         self._spec = context.spec
+        self._snapshot = context.snapshot
 
     @property
     def causes(self) -> EvictionCauses:
@@ -102,7 +103,7 @@ class EvictionRules:
 
         A reference cycle would keep the plan until the next garbage collection.
         """
-        return EvictionCauses(self._spec, self.unmovable)
+        return EvictionCauses(self._spec, self.unmovable, self._snapshot)
 
     def unmovable(self, pod: Pod) -> Refusal | None:
         """Return the reason why the pod's own spec or annotations prevent its eviction; ``None`` if they do not.

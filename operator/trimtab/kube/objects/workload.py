@@ -19,10 +19,14 @@ class Service(Namespaced, frozen=True, gc=False):
 
 
 class PodTemplate(Struct, frozen=True, gc=False):
-    """The labels and the spec of the pods that a controller creates, before admission changes them."""
+    """The labels and the spec of the pods that a controller creates, before admission changes them.
+
+    ``node`` is ``spec.nodeName``, which binds each of these pods to a node without a scheduler; it is usually empty.
+    """
 
     labels: Labels = NO_LABELS
     spec: PodSpec = NO_SPEC
+    node: str = ""
 
 
 class ReplicaSet(Namespaced, frozen=True, gc=False):

@@ -396,11 +396,12 @@ def _present_template(spec: Any, interner: Interner, encode_spec: SpecKey) -> Po
 
 
 def _template(message: Any, interner: Interner, encode_spec: SpecKey) -> PodTemplate:
+    node = interner.string(message.spec.node_name)  # encode_spec clears it
     try:
         spec = shared_spec(message.spec, interner, encode_spec)
     except fields.FieldError as error:
         raise fields.FieldError(f"spec.template.{error.path}", error.message) from None
-    return interner.share(PodTemplate(pod_labels(message.metadata.labels, interner), spec))
+    return interner.share(PodTemplate(pod_labels(message.metadata.labels, interner), spec, node))
 
 
 def _daemon_set_projector(encode_spec: SpecKey) -> Projector:

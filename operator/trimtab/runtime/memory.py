@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,6 +27,7 @@ from trimtab.kube.rules.selectors import label_matcher, node_matcher, node_term_
 
 if TYPE_CHECKING:
     from trimtab.cluster.shared_snapshot import SharedSnapshot
+    from trimtab.cluster.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +99,16 @@ class MemoryReclaimer:
         from trimtab.cluster.shared_snapshot import in_thread  # it loads NumPy, which the webhooks do without
 
         async with self._shared.borrow(short=True) as snapshot:
-            await in_thread(snapshot.forget_removed)
-        for cached in (label_matcher, node_matcher, node_term_matcher):
-            cached.cache_clear()
+            await in_thread(partial(forget_removed, snapshot))
         await self._watches.reclaim()
         await asyncio.to_thread(trim)
+
+
+def forget_removed(snapshot: Snapshot) -> None:
+    """Drop what a snapshot and the caches of selectors keep for objects that no longer exist."""
+    snapshot.forget_removed()
+    for cached in (label_matcher, node_matcher, node_term_matcher):
+        cached.cache_clear()
 
 
 class FullCollections:

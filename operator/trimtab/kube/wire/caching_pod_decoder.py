@@ -75,7 +75,7 @@ class CachingPodDecoder:
     Like an :class:`~trimtab.kube.wire.intern.Interner`, it is not thread-safe.
     """
 
-    __slots__ = ("__weakref__", "_encode_spec", "_general", "_interner", "_metadata", "_specs")
+    __slots__ = ("__weakref__", "_encode_spec", "_general", "_interner", "_metadata", "_specs", "_times")
 
     def __init__(self, interner: Interner, *, general: FallbackDecoder, encode_spec: EncodeSpec) -> None:
         """Create a decoder with empty caches.
@@ -91,11 +91,13 @@ class CachingPodDecoder:
         self._encode_spec = encode_spec
         self._specs: dict[bytes, PodSpec] = {}
         self._metadata: dict[tuple[Entries, Entries], tuple[Labels, tuple[OwnerReference, ...]]] = {}
+        self._times: dict[int, float | None] = {0: None}
 
     def clear(self) -> None:
         """Clear the caches. The next pods fill them again."""
         self._specs.clear()
         self._metadata.clear()
+        self._times = {0: None}
 
     def decode(self, raw: bytes) -> KubeObject:
         """Decode a pod from its encoded bytes, without the envelope.
@@ -137,7 +139,7 @@ class CachingPodDecoder:
             labels,
             annotations,
             owners,
-            float(metadata.creation_timestamp.seconds) or None,
+            self._time(metadata.creation_timestamp.seconds),
             None,  # not deleted
             node,
             spec,
@@ -145,7 +147,7 @@ class CachingPodDecoder:
             string(status.reason),
             ready,
             ready_since,
-            float(status.start_time.seconds) or None,
+            self._time(status.start_time.seconds),
             "",  # not nominated
             restarts,
             init_restarts,
@@ -186,6 +188,18 @@ class CachingPodDecoder:
                 self._metadata[key] = found
         return found
 
+    def _time(self, seconds: int) -> float | None:
+        """Return a time, which is one object for the pods that are listed next to each other.
+
+        The pods of an owner are mostly created and started within the same few seconds.
+        """
+        found = self._times.get(seconds, 0.0)
+        if found == 0.0:
+            if len(self._times) >= _TABLE:
+                self._times = {0: None}
+            found = self._times[seconds] = float(seconds)
+        return found
+
     def _annotations(self, metadata: Any, raw: bytes) -> Labels | None:
         """Return the annotations that trimtab reads, or ``None`` if they exceed the limits."""
         for entry in metadata.annotations:
@@ -203,7 +217,7 @@ class CachingPodDecoder:
                 break
         else:
             if ready is not None:
-                return True, float(_parse_condition(ready).last_transition_time.seconds) or None, ()
+                return True, self._time(_parse_condition(ready).last_transition_time.seconds), ()
         return pod_conditions(_parse_slim(raw).status.conditions, self._interner)
 
     def _containers(self, status: Any, raw: bytes) -> Statuses:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections import deque
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, overload
@@ -262,7 +262,7 @@ class _ReadState:
         packed: the last measurements, see :func:`_pack`.
     """
 
-    __slots__ = ("_unchanged", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
+    __slots__ = ("_times", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -271,8 +271,9 @@ class _ReadState:
         self.failures = 0
         self.retry_at = 0.0
         self.source: Source = "Summary"
-        self.packed: deque[bytes] = deque(maxlen=HISTORY)
-        self._unchanged: dict[tuple[Source, str], tuple[float, float]] = {}
+        self.packed: list[bytes] = []  # a deque has 600 bytes of its own
+        self._times: dict[Source, array[float]] = {}
+        """When each signal was measured, and since when that is so by the monotonic clock: two numbers a signal."""
 
     def record(self, measurement: NodeMeasurement) -> None:
         if measurement.source != self.source:  # the sources do not define memory.available alike
@@ -281,6 +282,7 @@ class _ReadState:
         before = self.latest
         if not (isinstance(before, NodeMeasurement) and self.packed and _same_times(before, measurement)):
             self.packed.append(_pack(measurement))
+            del self.packed[:-HISTORY]
         self.latest = measurement
 
     def without_stale_signals(
@@ -299,17 +301,19 @@ class _ReadState:
         now, known = clock.monotonic(), max(clock.now(), node.heartbeat or 0.0)
         limit = max(stale_after(interval), MIN_STALE_METRICS if measurement.source == "Metrics" else 0.0)
         stale: dict[str, float] = {}
+        times = self._times.get(measurement.source)
+        if times is None:
+            times = self._times[measurement.source] = array("d", (_NO_TIME, 0.0) * len(SIGNALS))
         for signal, value in measurement.signals.items():
             if value.measured_at is None:
                 continue
-            key = measurement.source, signal
-            before = self._unchanged.get(key)
-            if before is None:
-                before = self._unchanged[key] = value.measured_at, now - max(0.0, known - value.measured_at)
-            elif before[0] != value.measured_at:
-                before = self._unchanged[key] = value.measured_at, now
-            if now - before[1] >= limit:
-                stale[signal] = now - before[1]
+            index = 2 * _INDEX[signal]
+            before = times[index]
+            if before != value.measured_at:
+                times[index] = value.measured_at
+                times[index + 1] = now - max(0.0, known - value.measured_at) if before == _NO_TIME else now
+            if now - times[index + 1] >= limit:
+                stale[signal] = now - times[index + 1]
         if not stale:
             return measurement
         if len(stale) == len(measurement.signals):

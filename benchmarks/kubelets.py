@@ -22,12 +22,17 @@ ADDRESSES: Final = 10
 
 TOKEN: Final = "kubelet-stats"
 GIBI: Final = 2**30
+OWNER_SIZE: Final = 20
+NAMESPACES: Final = 50
 PODS_PER_NODE: Final = 30
+
+PRESSED: Final = 100
+"""One of so many nodes is under pressure. The others share the stats of their pods."""
 
 
 def name_of(number: int) -> str:
-    """Return the name of a node."""
-    return f"node-{number:05}"
+    """Return the name of a node, as in ``wire.py``."""
+    return f"node-{number}"
 
 
 def address_of(number: int, first_port: int) -> tuple[str, int]:
@@ -81,8 +86,8 @@ def write_certificates(directory: Path) -> tuple[Path, Path]:
     return directory / "ca.pem", directory / "kubelet.pem"
 
 
-def pods(number: int) -> list[dict[str, Any]]:
-    """Return the stats of pods as a kubelet v1.36 writes them, about 1.3 KB each."""
+def pods(node: int) -> list[dict[str, Any]]:
+    """Return the stats of a node's pods (``wire.py``) as a kubelet v1.36 writes them, about 1.3 KB each."""
     time_ = "2026-11-23T06:00:00Z"
 
     def memory(used: int) -> dict[str, Any]:
@@ -104,7 +109,11 @@ def pods(number: int) -> list[dict[str, Any]]:
     cpu = {"time": time_, "usageNanoCores": 1283746, "usageCoreNanoSeconds": 981237461987}
     return [
         {
-            "podRef": {"name": f"web-{each:02}-6d4b75cb6d-x7k2p", "namespace": "shop", "uid": f"{each:032x}"},
+            "podRef": {
+                "name": f"web-{each // OWNER_SIZE}-6d4b75cb6d-{each:05x}",
+                "namespace": f"team-{each // OWNER_SIZE % NAMESPACES}",
+                "uid": f"{each:08x}-aaaa-bbbb-cccc-{each:012x}",
+            },
             "startTime": time_,
             "containers": [
                 {
@@ -122,7 +131,7 @@ def pods(number: int) -> list[dict[str, Any]]:
             "ephemeral-storage": file_system(131648),
             "process_stats": {"process_count": 12},
         }
-        for each in range(number)
+        for each in range(node * PODS_PER_NODE, (node + 1) * PODS_PER_NODE)
     ]
 
 
@@ -209,7 +218,10 @@ class Kubelets:
         self.handshakes = self.responses = self.refused = 0
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate)
-        self._tail = json.dumps(pods(PODS_PER_NODE), separators=(",", ":")).encode()
+        self._context.num_tickets = 1  # as Go
+        self._tails = {
+            name_of(each): json.dumps(pods(each), separators=(",", ":")).encode() for each in range(0, number, PRESSED)
+        }
         self._nodes = {address_of(each, first_port): name_of(each) for each in range(number)}
         self._hanging = {name_of(each * number // max(1, hanging)) for each in range(hanging)}
         for port in sorted({port for _, port in self._nodes}):
@@ -231,8 +243,9 @@ class Kubelets:
             self.refused += 1
             return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
         self.responses += 1
-        tail = b"[]" if b"only_cpu_and_memory" in request.split(b"\r\n", 1)[0] else self._tail
-        body = summary(node, tail, available=GIBI if node.endswith("00") else 8 * GIBI)
+        pressed = node in self._tails
+        tail = self._tails[node if pressed else name_of(0)]
+        body = summary(node, tail, available=GIBI if pressed else 8 * GIBI)
         # Go sends bodies of unknown length in chunks of 4 KiB or less; here, in two.
         half = len(body) // 2
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"

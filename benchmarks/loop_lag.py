@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import itertools
 import json
 import os
 import signal
@@ -30,8 +29,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,289 +144,53 @@ def _write_on_signal(path: Path, found: dict[str, list[Any]]) -> None:
 
 def serve(port_file: Path, nodes: int, pods: int, rate: float) -> None:
     """Serve until the process is killed. The port is written to a file."""
-    import uvloop
+    from benchmarks.api_server import ApiServer
+    from trimtab.kube.resources import (
+        CLUSTER_AUTOSCALERS,
+        DESCHEDULER_POLICIES,
+        DESCHEDULING_RUNS,
+        MACHINE_AUTOSCALERS,
+        SCHEDULER_POLICIES,
+        TAINT_MANAGERS,
+        Resource,
+    )
 
-    uvloop.run(_serve(port_file, nodes, pods, rate))
-
-
-async def _serve(port_file: Path, nodes: int, pods: int, rate: float) -> None:
-    from aiohttp import web
-
-    server = _Server(nodes, pods, rate)
-    runner = web.ServerRunner(web.Server(server.handle))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    await asyncio.to_thread(port_file.write_text, str(runner.addresses[0][1]))
-    await asyncio.Event().wait()
-
-
-class _Server:
-    def __init__(self, nodes: int, pods: int, rate: float) -> None:
-        from trimtab.kube.resources import (
-            CLUSTER_AUTOSCALERS,
-            DESCHEDULER_POLICIES,
-            DESCHEDULING_RUNS,
-            MACHINE_AUTOSCALERS,
-            SCHEDULER_POLICIES,
-            TAINT_MANAGERS,
-        )
-        from trimtab.runtime.kopf_operator import KOPF_PREFIX
-
-        self._nodes, self._pods, self._rate = nodes, pods, rate
-        specs: dict[Any, dict[str, Any] | None] = {
-            DESCHEDULER_POLICIES: {
-                "mode": "Simulate",
-                "interval": "30s",
-                "strategies": {
-                    "RemoveDuplicates": {"enabled": True},
-                    "LowNodeUtilization": {
-                        "enabled": True,
-                        "params": {
-                            "nodeResourceUtilizationThresholds": {
-                                "thresholds": {"cpu": 20},
-                                "targetThresholds": {"cpu": 60},
-                            }
-                        },
+    specs: dict[Resource, dict[str, Any] | None] = {
+        DESCHEDULER_POLICIES: {
+            "mode": "Simulate",
+            "interval": "30s",
+            "strategies": {
+                "RemoveDuplicates": {"enabled": True},
+                "LowNodeUtilization": {
+                    "enabled": True,
+                    "params": {
+                        "nodeResourceUtilizationThresholds": {
+                            "thresholds": {"cpu": 20},
+                            "targetThresholds": {"cpu": 60},
+                        }
                     },
                 },
             },
-            DESCHEDULING_RUNS: None,
-            CLUSTER_AUTOSCALERS: {"scaleDown": {"enabled": True}},
-            MACHINE_AUTOSCALERS: None,
-            TAINT_MANAGERS: {"mode": "Observe"},
-            SCHEDULER_POLICIES: {"schedulerName": "ours"},
-        }
-        self._ours = list(specs)
-        self._objects: dict[str, dict[str, Any]] = {}
-        for number, (each, spec) in enumerate(specs.items()):
-            if spec is not None:
-                metadata = {
-                    "name": "default",
-                    "uid": f"uid-{number}",
-                    "generation": 1,
-                    "resourceVersion": "5",
-                    "finalizers": [f"{KOPF_PREFIX}/finalizer"],  # without it, Kopf waits for its own patch
-                }
-                made = {"apiVersion": each.api_version, "kind": each.kind, "metadata": metadata, "spec": spec}
-                self._objects[each.path("default")] = made
-        self._lease: dict[str, Any] | None = None
-
-    async def handle(self, request: Any) -> Any:
-        from aiohttp import web
-
-        path = request.path
-        if "/leases" in path and request.method != "GET":
-            self._lease = json.loads(await request.read())
-            self._lease["metadata"]["resourceVersion"] = str(time.time_ns())
-            return web.json_response(self._lease)
-        if "/leases/" in path:
-            return _not_found() if self._lease is None else web.json_response(self._lease)
-        found = self._discovery().get(path)
-        if found is not None:
-            return web.json_response(found)
-        if request.method == "POST" and "/authorization.k8s.io/" in path:
-            rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-            return web.json_response({"status": {"allowed": True, "resourceRules": rules}}, status=201)
-        if request.method == "POST":
-            made = json.loads(await request.read())
-            made["metadata"] |= {"uid": f"uid-{time.time_ns()}", "resourceVersion": "5", "generation": 1}
-            self._objects[f"{path}/{made['metadata'].get('name')}"] = made
-            return web.json_response(made, status=201)
-        if request.method == "PATCH":
-            return web.json_response(self._patched(path.removesuffix("/status"), json.loads(await request.read())))
-        if "watch" in request.query:
-            return await self._watch(request)
-        items = [each for at, each in self._objects.items() if at.startswith(f"{path}/")]
-        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "9"}, "items": items})
-
-    def _patched(self, path: str, patch: Any) -> dict[str, Any]:
-        found = self._objects.setdefault(path, {"metadata": {"name": "x", "resourceVersion": "1"}})
-        if isinstance(patch, dict):
-            _merge(found, {key: value for key, value in patch.items() if key != "spec"})
-            found["metadata"]["resourceVersion"] = "5"
-        return found
-
-    async def _watch(self, request: Any) -> Any:
-        from aiohttp import web
-
-        from benchmarks.wire import frame
-        from trimtab.kube.wire import slim_pb2
-        from trimtab.kube.wire.codec import INITIAL_EVENTS_END
-
-        encoded = "protobuf" in request.headers.get("Accept", "")
-        if "sendInitialEvents" in request.query and not encoded:
-            return web.json_response({"kind": "Status", "code": 400, "reason": "BadRequest"}, status=400)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        kind = {"/api/v1/nodes": "Node", "/api/v1/pods": "Pod"}.get(request.path, "")
-        if not encoded:
-            await asyncio.sleep(50)
-            return response
-        with suppress(ConnectionError):
-            if "sendInitialEvents" in request.query:
-                for chunk in self._chunks(kind):
-                    await response.write(chunk)
-                end = slim_pb2.PartialObject()
-                end.metadata.resource_version = "2000000"
-                end.metadata.annotations[INITIAL_EVENTS_END] = "true"
-                await response.write(frame("BOOKMARK", kind or "Pod", end.SerializeToString()))
-            if kind:
-                async for chunk in self._changes(kind):
-                    await response.write(chunk)
-            await asyncio.sleep(300)
-        return response
-
-    def _chunks(self, kind: str) -> Iterator[bytes]:
-        from benchmarks.wire import frame
-
-        made: Iterator[bytes] = iter(())
-        if kind == "Pod":
-            made = (frame("ADDED", kind, self._pod(each).SerializeToString()) for each in range(self._pods))
-        elif kind == "Node":
-            made = (frame("ADDED", kind, _node(each)) for each in range(self._nodes))
-        while chunk := b"".join(itertools.islice(made, 300)):
-            yield chunk
-
-    async def _changes(self, kind: str) -> AsyncIterator[bytes]:
-        """Yield changes at the rate: pods are updated, replaced by others, and nodes report their state."""
-        from benchmarks.wire import frame
-
-        each_second = self._rate * (0.9 if kind == "Pod" else 0.1)
-        numbers, added, owed, version = itertools.count(17, 7919), itertools.count(self._pods), 0.0, 2_000_001
-        due = time.monotonic()
-        while True:
-            due += 1.0 / BATCHES
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            owed += each_second / BATCHES
-            frames = []
-            while owed >= 1.0:
-                owed -= 1.0
-                version += 1
-                number = next(numbers)
-                if kind == "Node":
-                    frames.append(frame("MODIFIED", kind, _node(number % self._nodes, version)))
-                    continue
-                message = self._pod(number % self._pods)
-                message.metadata.resource_version = str(version)
-                if number % 5 == 0:
-                    frames.append(frame("DELETED", kind, message.SerializeToString()))
-                    message = self._pod(next(added))
-                    message.metadata.resource_version = str(version)
-                    frames.append(frame("ADDED", kind, message.SerializeToString()))
-                else:
-                    message.status.container_statuses[0].restart_count += 1
-                    frames.append(frame("MODIFIED", kind, message.SerializeToString()))
-            if frames:
-                yield b"".join(frames)
-
-    def _pod(self, number: int) -> Any:
-        """Return a pod next to its siblings, of which RemoveDuplicates moves all but one."""
-        from benchmarks.wire import pod
-
-        message = pod(number, own_spec=number % 50 == 0)
-        message.spec.node_name = f"node-{number // 30 % self._nodes}"
-        return message
-
-    def _discovery(self) -> dict[str, Any]:
-        crds = "apiextensions.k8s.io/v1"
-        groups = {crds: [_kind("customresourcedefinitions", "CustomResourceDefinition", namespaced=False)]}
-        for each in self._ours:
-            kind = _kind(each.plural, each.kind, namespaced=each.namespaced)
-            groups.setdefault(each.api_version, []).append(kind)
-        core = [_kind("namespaces", "Namespace", namespaced=False), _kind("events", "Event", namespaced=True)]
-        found: dict[str, Any] = {
-            "/version": {"major": "1", "minor": "32", "gitVersion": "v1.32.0"},
-            "/api": {"versions": ["v1"]},
-            "/api/v1": {"resources": core},
-            **{f"/apis/{name}": {"resources": listed} for name, listed in groups.items()},
-        }
-        versions = [{"groupVersion": name, "version": name.partition("/")[2]} for name in groups]
-        found["/apis"] = {
-            "groups": [
-                {"name": each["groupVersion"].partition("/")[0], "versions": [each], "preferredVersion": each}
-                for each in versions
-            ]
-        }
-        return found
-
-
-def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
-    verbs = ["get", "list", "watch", "patch"]
-    return {"name": plural, "singularName": kind.lower(), "kind": kind, "verbs": verbs, "namespaced": namespaced}
-
-
-def _node(number: int, version: int = 1) -> bytes:
-    from tests.protobuf import encode_object
-
-    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-    hostname, zone = f"node-{number}", f"zone-{number % 3}"
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T12:00:00Z"}
-    return encode_object(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": hostname,
-                "uid": f"node-uid-{number}",
-                "resourceVersion": str(version),
-                "labels": {"kubernetes.io/hostname": hostname, "topology.kubernetes.io/zone": zone},
-                "creationTimestamp": "2026-11-20T12:00:00Z",
-            },
-            "spec": {},
-            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
-        }
-    )
-
-
-def _merge(found: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Apply a merge patch."""
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        elif isinstance(value, dict):
-            _merge(found.setdefault(key, {}), value)
-        else:
-            found[key] = value
-
-
-def _not_found() -> Any:
-    from aiohttp import web
-
-    return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        },
+        DESCHEDULING_RUNS: None,
+        CLUSTER_AUTOSCALERS: {"scaleDown": {"enabled": True}},
+        MACHINE_AUTOSCALERS: None,
+        TAINT_MANAGERS: {"mode": "Observe"},
+        SCHEDULER_POLICIES: {"schedulerName": "ours"},
+    }
+    ApiServer(specs, nodes=nodes, pods=pods, rate=rate).serve(port_file)
 
 
 # --- the benchmark ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _process(*command: str, log: Path, source: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
-    paths = [source / "operator", source / "local", source, ROOT]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command], stdout=output, stderr=output, env=environment, cwd=log.parent
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 300.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            raise TimeoutError(what)
-        time.sleep(0.2)
-
-
 def _take(process: subprocess.Popen[bytes], path: Path) -> dict[str, list[Any]]:
     """Return the lags or long callbacks since the last call, by the name of the event loop's thread."""
+    from benchmarks.api_server import until
+
     path.unlink(missing_ok=True)
     process.send_signal(signal.SIGUSR1)
-    _until(path.exists, "the lags", 60.0)
+    until(path.exists, "the lags", 60.0)
     taken: dict[str, list[Any]] = json.loads(path.read_text())
     return taken
 
@@ -443,51 +206,43 @@ def measure(
     controllers: str = CONTROLLERS,
 ) -> Iterator[dict[str, Any]]:
     """Yield a result for each phase and event loop."""
-    results = _slices if slices else _lags
     import socket
     import urllib.request
+
+    from benchmarks.api_server import kubeconfig, process, until
+
+    results = _slices if slices else _lags
 
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
         directory = Path(name)
         port_file, lags = directory / "port", directory / "lags"
         server = [str(Path(__file__)), "--serve", str(port_file)]
         sizes = [f"--nodes={nodes}", f"--pods={pods}", f"--rate={rate}"]
-        with _process(*server, *sizes, log=directory / "server.log"):
-            _until(port_file.exists, "the server")
-            kubeconfig = directory / "kubeconfig"
-            kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port_file.read_text()}")))
+        with process(*server, *sizes, log=directory / "server.log"):
+            until(port_file.exists, "the server")
+            config = directory / "kubeconfig"
+            config.write_text(json.dumps(kubeconfig(f"http://127.0.0.1:{port_file.read_text()}")))
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             measuring = "--measure-slices" if slices else "--measure-lag"
-            operator = [str(Path(__file__)), measuring, str(lags), "run", f"--kubeconfig={kubeconfig}"]
+            operator = [str(Path(__file__)), measuring, str(lags), "run", f"--kubeconfig={config}"]
             options = [f"--listen=127.0.0.1:{port}", "--lease-namespace=x", f"--controllers={controllers}"]
             log = Path(os.environ.get("TRIMTAB_BENCH_LOG", directory / "operator.log"))
-            with _process(*operator, *options, log=log, source=source) as process:
+            with process(*operator, *options, log=log, source=source) as running:
                 began = time.monotonic()
 
                 def ready() -> bool:
-                    assert process.poll() is None, log.read_text()
+                    assert running.poll() is None, log.read_text()
                     with suppress(OSError):
                         return urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200
                     return False
 
-                _until(ready, "the caches to be filled")
-                yield from results("fill", time.monotonic() - began, _take(process, lags))
+                until(ready, "the caches to be filled")
+                yield from results("fill", time.monotonic() - began, _take(running, lags))
                 time.sleep(seconds)
-                assert process.poll() is None, log.read_text()
-                yield from results("churn", seconds, _take(process, lags))
-
-
-def _kubeconfig(server: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [{"name": "x", "cluster": {"server": server}}],
-        "users": [{"name": "x", "user": {}}],
-    }
+                assert running.poll() is None, log.read_text()
+                yield from results("churn", seconds, _take(running, lags))
 
 
 def _slices(phase: str, seconds: float, taken: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

@@ -1,90 +1,144 @@
 """Reads 5,000 nodes over TLS and plans for them every 10 seconds: ``python benchmarks/node_pressure.py``.
 
-The kubelets are another process (:mod:`benchmarks.kubelets`), whose CPU time is not counted. Each has a summary of
-54 KB with 30 pods. One in a hundred nodes is under pressure. Options make some kubelets hang. The first interval
-connects to all kubelets.
+It measures a process of the operator with its informers and the node-pressure controller alone: ``trimtab run --controllers pressure``.
+The kubelets (:mod:`benchmarks.kubelets`) and the API server (:mod:`benchmarks.api_server`), with 30 pods a node and
+``--rate`` changes a second, are other processes, whose CPU time is not counted. Each kubelet has a summary of 40 KB.
 
-This process has no informers. In an operator they need about 150 MB for 150,000 pods (``benchmarks/wire.py``), which
-all controllers share. Like the operator, this process returns free memory to the kernel every 30 seconds.
+One in a hundred nodes is under pressure as long as the benchmark runs. From the second interval on, the soft threshold
+is due, and the controller decodes and ranks the pods of these nodes in each interval, evicts them one by one, and
+writes the nodes and the status. Options make some kubelets hang. The first interval connects to all kubelets.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import gc
 import json
-import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 if __name__ == "__main__":
     ROOT = Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
-import uvloop
 from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import kubelets
+from benchmarks.api_server import PODS_PER_NODE, ApiServer, kubeconfig, process, until
 from benchmarks.processes import cpu_seconds, memory_mb
-from trimtab.api.node_pressure_policy import ACT, NodePressurePolicySpec
-from trimtab.kube.api import Api
-from trimtab.kube.connection.config import ServerConfig
-from trimtab.kube.objects.node import Node
-from trimtab.pressure.kubelet_client import DirectKubelets, KubeletClientSettings, StatsToken
-from trimtab.pressure.measurement import NodeMeasurement, ReadFailure
-from trimtab.pressure.planner import NodePlanner, NodeView
-from trimtab.pressure.readings import Readings
-from trimtab.pressure.state import NodeState
-from trimtab.runtime.memory import RECLAIM_PERIOD, trim, tune_allocator
+from tests.fakes.json_patch import patch
+from trimtab.kube.resources import NODE_PRESSURE_POLICIES
 
 INTERVAL: Final = 10.0
-SPEC: Final = NodePressurePolicySpec(
-    mode=ACT,
-    eviction_soft={"memory.available": "15%", "nodefs.available": "20%"},
-    eviction_soft_grace_period={"memory.available": "1m30s", "nodefs.available": "2m"},
-    eviction_hard={"memory.available": "512Mi", "nodefs.available": "15%", "pid.available": "10%"},
-)
+SPEC: Final[dict[str, Any]] = {
+    "mode": "Act",
+    "evictionSoft": {"memory.available": "15%", "nodefs.available": "20%"},
+    "evictionSoftGracePeriod": {"memory.available": "5s", "nodefs.available": "2m"},
+    "evictionHard": {"memory.available": "512Mi", "nodefs.available": "15%", "pid.available": "10%"},
+}
+AS_IN_IMAGE: Final = """
+import sys
+sys.modules.update(kubernetes=None, pykube=None)
+from trimtab.cli.main import main
+main()
+"""
+"""Runs trimtab without the packages that Kopf imports where they are installed. The operator's image has none of them,
+and they need 20 MB."""
 
 
 class Interval(Struct, frozen=True):
     """What one interval took.
 
     Attributes:
-        cpu: CPU seconds of this process.
+        cpu: CPU seconds of the operator.
         kubelets_cpu: CPU seconds of the kubelets.
-        wall: seconds until all nodes were read and planned.
-        planning: the part of it for plans, in seconds.
-        oldest: seconds since the oldest current reading was taken, when all nodes were planned.
         read: nodes with a current reading.
-        unread: nodes without.
-        met: nodes that meet a threshold.
-        rss_mb: resident memory at the end.
+        under_pressure: nodes under pressure.
+        evicted: pods that were evicted so far.
+        oldest: seconds since the oldest current reading, when all nodes were planned.
+        rss_mb: resident memory of the operator at the end, including the informers.
+        peak_rss_mb: its maximum so far.
     """
 
     cpu: float
     kubelets_cpu: float
-    wall: float
-    planning: float
-    oldest: float
     read: int
-    unread: int
-    met: int
+    under_pressure: int
+    evicted: int
+    oldest: float
     rss_mb: int
+    peak_rss_mb: int
 
 
-class _Tokens:
-    async def request(self, _method: str, _path: str, **_options: Any) -> Any:
-        return {"spec": {"expirationSeconds": 600}, "status": {"token": kubelets.TOKEN}}
+# --- the API server ---------------------------------------------------------------------------------------------------
 
-    def stream(self, path: str, **_options: Any) -> Any:
-        raise NotImplementedError(path)
+
+class _Server(ApiServer):
+    """An API server that issues tokens for kubelets, evicts pods, and shows how the operator has patched nodes."""
+
+    def __init__(self, first_port: int, *, nodes: int, rate: float, interval: float) -> None:
+        spec = {**SPEC, "monitoringInterval": f"{interval:.0f}s"}
+        super().__init__({NODE_PRESSURE_POLICIES: spec}, nodes=nodes, pods=nodes * PODS_PER_NODE, rate=rate)
+        self._first_port = first_port
+        self._patched_nodes: dict[str, dict[str, Any]] = {}
+        self._evicted: set[int] = set()
+        self._version = 3_000_000
+
+    def _node(self, number: int) -> dict[str, Any]:
+        manifest = super()._node(number)
+        patched = self._patched_nodes.get(manifest["metadata"]["name"])
+        if patched is not None:
+            return patched
+        host, port = kubelets.address_of(number, self._first_port)
+        manifest["metadata"]["annotations"] = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+        manifest["status"] |= {
+            "addresses": [{"type": "InternalIP", "address": host}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        return manifest
+
+    def _exists(self, number: int) -> bool:
+        return number not in self._evicted
+
+    def _created(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/token"):
+            return {"spec": {"expirationSeconds": 600}, "status": {"token": kubelets.TOKEN}}
+        if path.endswith("/eviction"):
+            number = int(path.split("/")[-2].rpartition("-")[2], 16)
+            if number not in self._evicted:  # it leaves at once
+                self._evicted.add(number)
+                self._version += 1
+                self._send_pod("DELETED", self._pod(number), self._version)
+            return {"kind": "Status", "status": "Success", "code": 201}
+        return super()._created(path, body)
+
+    def _patched(self, path: str, patch_: Any) -> dict[str, Any]:
+        if not path.startswith("/api/v1/nodes/"):
+            return super()._patched(path, patch_)
+        name = path.rpartition("/")[2]
+        number = int(name.rpartition("-")[2])
+        found = self._patched_nodes[name] = json.loads(json.dumps(self._node(number)))
+        if isinstance(patch_, list):
+            patch(found, patch_)
+        else:
+            by_type = {each["type"]: each for each in found["status"]["conditions"]}
+            for each in patch_["status"]["conditions"]:
+                by_type[each["type"]] = each
+            found["status"]["conditions"] = [each for each in by_type.values() if "$patch" not in each]
+        self._version += 1
+        self._send_node(number, self._version)
+        return {**found, "metadata": {**found["metadata"], "resourceVersion": str(self._version)}}
+
+
+# --- the benchmark ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -94,78 +148,78 @@ def serving(number: int, hanging: int) -> Iterator[tuple[int, int, Path]]:
     with tempfile.TemporaryDirectory() as directory:
         ca, certificate = kubelets.write_certificates(Path(directory))
         arguments = [str(number), str(first_port), str(certificate), str(hanging)]
-        process = subprocess.Popen([sys.executable, kubelets.__file__, *arguments], stdout=subprocess.PIPE)
+        running = subprocess.Popen([sys.executable, kubelets.__file__, *arguments], stdout=subprocess.PIPE)
         try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield process.pid, first_port, ca
+            assert running.stdout is not None
+            running.stdout.readline()
+            yield running.pid, first_port, ca
         finally:
-            process.kill()
-            process.communicate()
+            running.kill()
+            running.communicate()
 
 
-async def run(number: int, intervals: int, pid: int, first_port: int, ca: Path) -> list[Interval]:
-    """Read and plan all nodes once per interval, for a number of intervals."""
-    nodes = [_node(each, first_port) for each in range(number)]
-    config = ServerConfig(server="https://127.0.0.1:6443")
-    token = StatsToken(cast("Api", _Tokens()), namespace="trimtab", service_account="trimtab-kubelet-stats")
-    client = DirectKubelets(KubeletClientSettings(ca_file=str(ca)), config, token)
-    readings = Readings(client)
-    planner = NodePlanner(SPEC)
-    states: dict[str, NodeState] = {}
+@contextmanager
+def operating(nodes: int, rate: float, interval: float, first_port: int, ca: Path) -> Iterator[tuple[int, str]]:
+    """Run the API server and the operator; yield the operator's process id and the address of its metrics."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
+        directory = Path(name)
+        port_file, config, log = (directory / each for each in ("port", "kubeconfig", "operator.log"))
+        server = [__file__, f"--serve={port_file}", f"--first-port={first_port}", f"--nodes={nodes}"]
+        with process(*server, f"--rate={rate}", f"--interval={interval}", log=directory / "server.log"):
+            until(port_file.exists, "the API server")
+            url = f"http://127.0.0.1:{port_file.read_text()}"
+            config.write_text(json.dumps(kubeconfig(url)))
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                listen = f"127.0.0.1:{free.getsockname()[1]}"
+            operator = ["-c", AS_IN_IMAGE, "run", f"--kubeconfig={config}", f"--listen={listen}", "--lease-namespace=x"]
+            with process(*operator, "--controllers=pressure", f"--kubelet-ca-file={ca}", log=log) as running:
 
-    found: list[Interval] = []
-    for count in range(1, intervals + 1):
-        begin, cpu, their_cpu = time.monotonic(), time.process_time(), cpu_seconds(pid)
-        await readings.refresh(
-            nodes, only_memory=planner.only_memory, interval=INTERVAL, pods_needed=planner.pods_needed
-        )
-        planning = time.monotonic()
-        met = read = 0
-        oldest = now = time.time()
-        for node in nodes:
-            reading = readings.latest(node.name)
-            view = NodeView(node, (), reading, readings.history(node.name), states.get(node.name, NodeState()))
-            plan = planner.plan(view, now=now)
-            states[node.name] = plan.state
-            met += bool(plan.met)
-            if isinstance(reading, NodeMeasurement):
-                read += 1
-                oldest = min(oldest, reading.read_at)
-        done = time.monotonic()
-        unread = sum(isinstance(readings.latest(node.name), ReadFailure | None) for node in nodes)
-        if count * INTERVAL % RECLAIM_PERIOD == 0:
-            await asyncio.to_thread(trim)
-        await asyncio.sleep(max(0.0, begin + INTERVAL - time.monotonic()))
-        found.append(
-            Interval(
-                cpu=round(time.process_time() - cpu, 2),
-                kubelets_cpu=round(cpu_seconds(pid) - their_cpu, 2),
-                wall=round(done - begin, 2),
-                planning=round(done - planning, 2),
-                oldest=round(now - oldest, 2),
-                read=read,
-                unread=unread,
-                met=met,
-                rss_mb=memory_mb(os.getpid(), "VmRSS"),
+                def ready() -> bool:
+                    assert running.poll() is None, log.read_text()
+                    with suppress(OSError):
+                        return urllib.request.urlopen(f"http://{listen}/readyz").status == 200
+                    return False
+
+                until(ready, "the caches to be filled")
+                yield running.pid, listen
+                assert running.poll() is None, log.read_text()
+
+
+def measure(
+    *, nodes: int, intervals: int, hanging: int = 0, rate: float = 100.0, interval: float = INTERVAL
+) -> Iterator[Interval]:
+    """Run the benchmark and yield each interval."""
+    with (
+        serving(nodes, hanging) as (kubelets_pid, first_port, ca),
+        operating(nodes, rate, interval, first_port, ca) as (pid, address),
+    ):
+        for _ in range(intervals):
+            cpu, their_cpu = cpu_seconds(pid), cpu_seconds(kubelets_pid)
+            time.sleep(interval)
+            metrics = _metrics(address)
+            yield Interval(
+                cpu=round(cpu_seconds(pid) - cpu, 2),
+                kubelets_cpu=round(cpu_seconds(kubelets_pid) - their_cpu, 2),
+                read=int(metrics("trimtab_node_pressure_read_nodes", result="Summary")),
+                under_pressure=int(metrics("trimtab_node_pressure_nodes")),
+                evicted=int(metrics("trimtab_node_pressure_evictions_total", result="Evicted")),
+                oldest=round(metrics("trimtab_node_pressure_reading_age_seconds"), 2),
+                rss_mb=memory_mb(pid, "VmRSS"),
+                peak_rss_mb=memory_mb(pid, "VmHWM"),
             )
-        )
-    await readings.close()
-    await client.close()
-    return found
 
 
-def _node(number: int, first_port: int) -> Node:
-    host, port = kubelets.address_of(number, first_port)
-    return Node(name=kubelets.name_of(number), addresses=(host,), kubelet_port=port)
+def _metrics(address: str) -> Callable[..., float]:
+    """Read the operator's metrics, and return a function that returns the sum of a metric by its name and labels."""
+    with urllib.request.urlopen(f"http://{address}/metrics") as response:
+        families = list(text_string_to_metric_families(response.read().decode()))
 
+    def value(name: str, **labels: str) -> float:
+        samples = [each for family in families for each in family.samples if each.name == name]
+        return sum(each.value for each in samples if labels.items() <= each.labels.items())
 
-def measure(number: int = 5000, intervals: int = 6, hanging: int = 0) -> list[Interval]:
-    """Run the benchmark and return each interval."""
-    with serving(number, hanging) as (pid, first_port, ca):
-        tune_allocator()
-        gc.freeze()
-        return uvloop.run(run(number, intervals, pid, first_port, ca))
+    return value
 
 
 def main() -> None:
@@ -174,12 +228,25 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--intervals", type=int, default=6)
     parser.add_argument("--hanging", type=int, default=0, metavar="N", help="number of kubelets that never respond")
+    parser.add_argument("--rate", type=float, default=100.0, help="changes of pods and nodes in a second")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--interval", type=float, default=INTERVAL, help="seconds between two readings of a node")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--first-port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    for each in measure(options.nodes, options.intervals, options.hanging):
+    if options.serve is not None:
+        sizes = {"nodes": options.nodes, "rate": options.rate, "interval": options.interval}
+        _Server(options.first_port, **sizes).serve(options.serve)
+        return
+    for each in measure(
+        nodes=options.nodes,
+        intervals=options.intervals,
+        hanging=options.hanging,
+        rate=options.rate,
+        interval=options.interval,
+    ):
         fields = {name: getattr(each, name) for name in each.__struct_fields__}
         print(json.dumps(fields) if options.json else "  ".join(f"{name} {value}" for name, value in fields.items()))
-    print(f"peak {memory_mb(os.getpid(), 'VmHWM')} MB")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Reads 5,000 nodes over TLS and plans for them every 10 seconds: ``python benchmarks/node_pressure.py``.
 
-It measures a process of the operator with its informers and the node-pressure controller alone: ``trimtab run --controllers pressure``.
-The kubelets (:mod:`benchmarks.kubelets`) and the API server (:mod:`benchmarks.api_server`), with 30 pods a node and
-``--rate`` changes a second, are other processes, whose CPU time is not counted. Each kubelet has a summary of 40 KB.
+It measures a process of the operator with its informers and no controller but that of node pressure:
+``trimtab run --controllers pressure``. The kubelets (:mod:`benchmarks.kubelets`) and the API server
+(:mod:`benchmarks.api_server`), with 30 pods a node and ``--rate`` changes a second, are other processes, whose CPU time
+is not counted. Each kubelet has a summary of 40 KB.
 
 One in a hundred nodes is under pressure as long as the benchmark runs. From the second interval on, the soft threshold
 is due, and the controller decodes and ranks the pods of these nodes in each interval, evicts them one by one, and

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api.plan import rfc3339
 from trimtab.api.reasons import DISRUPTION_UNDERWAY, TAINT_DEADLINE
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node, Pod, Taint, Toleration
 from trimtab.kube.rules.taints import (
@@ -33,6 +32,9 @@ from trimtab.kube.rules.taints import (
     format_taint,
     tolerates,
 )
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 UNNEEDED_SINCE: Final = "trimtab.dev/unneeded-since"
 """Node annotation with the time (RFC 3339) at which scale-down started to consider the node unneeded."""

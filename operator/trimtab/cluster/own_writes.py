@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from trimtab.cluster.kinds import NODE_GROUPS, SNAPSHOT_KINDS
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.errors import InputError
@@ -30,6 +29,9 @@ from trimtab.kube.objects import TYPES, KubeObject, Node, Pod
 from trimtab.kube.resource_versions import is_older
 from trimtab.kube.resources import PODS, Resource
 from trimtab.kube.wire.decode import decode_object
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 EXPIRY: Final = 600.0
 """Seconds after which a write that no watch has reported is no longer shown. This only limits the memory: the watch

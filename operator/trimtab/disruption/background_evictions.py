@@ -9,11 +9,13 @@ migration fails and the annotation is removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.api.descheduler_status import EvictionMemory
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 REQUEST_EVICT_ONLY: Final = "descheduler.alpha.kubernetes.io/request-evict-only"
 """Annotation on pods whose evictions another component, such as KubeVirt, carries out. The value is ignored."""

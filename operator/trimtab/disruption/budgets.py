@@ -8,15 +8,17 @@ contains no eviction that the API server will refuse. The rules are those of the
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.api.reasons import DISRUPTION_BUDGET
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodDisruptionBudget
 from trimtab.kube.rules.selectors import LabelMatcher, label_matcher
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 MAX_DISRUPTED_PODS: Final = 2000
 """Maximum number of entries in a budget's ``status.disruptedPods``. Above it, the API server refuses evictions."""

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
 from trimtab.api.history_record import HistoryEntry
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
 from trimtab.cluster.own_writes import RecordingApi
-from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.cluster.usage.prometheus import Prometheus
 from trimtab.controller.history import HistoryLimits, HistoryMetrics, HistoryWriter
 from trimtab.controller.loop import TaskSupervisor, end_tasks
@@ -38,6 +37,7 @@ from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.resources import Resource
+from trimtab.kube.wire.limits import ComplexityLimits
 from trimtab.runtime.controllers import (
     RegisterHandlers,
     SharedDependencies,
@@ -49,7 +49,6 @@ from trimtab.runtime.controllers import (
 from trimtab.runtime.health.kopf_watch import KopfWatchCheck
 from trimtab.runtime.health.probes import Check, Heartbeat
 from trimtab.runtime.informers import Informers
-from trimtab.runtime.inspection.service import InspectionService, InspectionSettings
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election.duplicate_operators import DuplicateOperatorDetector
 from trimtab.runtime.leader_election.permissions import lease_permissions
@@ -57,6 +56,10 @@ from trimtab.runtime.memory import COLLECTION_CHECK_PERIOD, RECLAIM_PERIOD, Full
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.served_resources import ServedResources
 from trimtab.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from trimtab.cluster.shared_snapshot import SharedSnapshot
+    from trimtab.runtime.inspection.service import InspectionSettings
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +160,7 @@ class App:
             stack.push_async_callback(recorder.stop)
             kinds = SNAPSHOT_KINDS if settings.inspection else snapshot_resources(settings.controllers)
             limits = settings.complexity
-            shared = SharedSnapshot(kinds, limits=limits)
+            shared = _shared_snapshot(kinds, limits)
             others = [each for each in lister_resources(settings.controllers) if each not in kinds]
             watches = self._watches = Informers(api, shared, kinds, outside_snapshot=others, limits=limits)
             definitions = ServedResources(api, required_custom_resources(settings.controllers), clock=SYSTEM_CLOCK)
@@ -180,8 +183,8 @@ class App:
             handlers = build_controllers(
                 SharedDependencies(
                     settings=settings,
-                    api=RecordingApi(api, shared.record, SYSTEM_CLOCK),
-                    shared=shared,
+                    api=api if shared is None else RecordingApi(api, shared.record, SYSTEM_CLOCK),
+                    shared_snapshot=shared,
                     informers=watches,
                     recorder=recorder,
                     registry=self._registry,
@@ -202,7 +205,10 @@ class App:
             reclaimer = MemoryReclaimer(watches, shared)
             background.start_periodic("reclaim memory", reclaimer.reclaim_after_removals, RECLAIM_PERIOD)
             stack.push_async_callback(background.cancel, "reclaim memory")
-            collections = FullCollections(SYSTEM_CLOCK, idle=partial(shared.borrow, short=True))
+            idle: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+            if shared is not None:
+                idle = partial(shared.borrow, short=True)
+            collections = FullCollections(SYSTEM_CLOCK, idle=idle)
             background.start_periodic("collect garbage", collections.collect_if_due, COLLECTION_CHECK_PERIOD)
             stack.push_async_callback(background.cancel, "collect garbage")
             stack.push_async_callback(watches.stop)
@@ -212,7 +218,7 @@ class App:
                 "Started the watches on API server %s", server, extra={"server": server, "identity": self._identity}
             )
             watching.append(asyncio.create_task(definitions.run(), name="definitions"))
-            if settings.inspection is not None:
+            if settings.inspection is not None and shared is not None:
                 watching.append(self._inspect(stack, settings.inspection, api, shared, watches))
             if await self._wait_until_leading(watching):
                 async with AsyncExitStack() as acting:
@@ -235,6 +241,8 @@ class App:
         watches: Informers,
     ) -> asyncio.Task[None]:
         """Start the inspection API, and let the stack wait for its end."""
+        from trimtab.runtime.inspection.service import InspectionService  # it and what it loads need 5 MB
+
         service = InspectionService(
             settings,
             api=api,
@@ -388,16 +396,30 @@ class App:
                 await asyncio.wait({running})
             running.result()
 
-    async def _export_metrics(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
+    async def _export_metrics(
+        self, shared: SharedSnapshot | None, watches: Informers, definitions: ServedResources
+    ) -> None:
         report_safely("metrics of caches", partial(self._export_metrics_once, shared, watches, definitions))
 
-    def _export_metrics_once(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
+    def _export_metrics_once(
+        self, shared: SharedSnapshot | None, watches: Informers, definitions: ServedResources
+    ) -> None:
         for name, wait_until_served in definitions.resources.items():
             self._metrics.definitions.labels(name).set(wait_until_served)
-        for resource, number in {**shared.sizes, **watches.outside_snapshot}.items():
+        sizes = {} if shared is None else shared.sizes
+        for resource, number in {**sizes, **watches.outside_snapshot}.items():
             self._metrics.objects.labels(resource).set(number)
-        for reason, number in shared.too_complex.items():
+        for reason, number in ({} if shared is None else shared.too_complex).items():
             self._metrics.too_complex.labels(reason).set(number)
+
+
+def _shared_snapshot(kinds: Sequence[Resource], limits: ComplexityLimits) -> SharedSnapshot | None:
+    """Return a snapshot of these kinds; ``None`` if there are none."""
+    if not kinds:
+        return None
+    from trimtab.cluster.shared_snapshot import SharedSnapshot  # it loads NumPy, which not all processes need
+
+    return SharedSnapshot(kinds, limits=limits)
 
 
 async def _wait_for_first(*awaited: asyncio.Task[Any] | Coroutine[Any, Any, None]) -> None:

@@ -9,11 +9,10 @@ import asyncio
 import gc
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.cluster.kinds import ADDITIONAL, CHILD_KINDS, KINDS, OPTIONAL, versions
 from trimtab.cluster.lister import Lister
-from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.controller.loop import end_tasks
 from trimtab.kube.api import Api, Unreachable
 from trimtab.kube.discovery import Discovery, streams_lists
@@ -25,6 +24,9 @@ from trimtab.kube.watching.store import Listener, Store
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 from trimtab.runtime.health.watches import DISCONNECTED_PHASES, AnyInformer, report_progress
+
+if TYPE_CHECKING:
+    from trimtab.cluster.shared_snapshot import SharedSnapshot
 
 VERSION_TIMEOUT: Final = 5.0
 """Timeout in seconds for reading the API server's version. After the timeout, the informers start with a WatchList."""
@@ -53,7 +55,7 @@ class Informers:
 
     Args:
         api: the API client.
-        shared: the snapshot that all planners share.
+        shared: the snapshot that all planners share; ``None`` if ``kinds`` is empty.
         kinds: the resources in the snapshot. Those in :data:`~trimtab.cluster.kinds.OPTIONAL` may be absent.
         outside_snapshot: other resources to watch for the lister and the listeners.
         limits: the complexity limits of pods.
@@ -65,7 +67,7 @@ class Informers:
     def __init__(
         self,
         api: Api,
-        shared: SharedSnapshot,
+        shared: SharedSnapshot | None,
         kinds: Sequence[Resource] = KINDS,
         *,
         outside_snapshot: Sequence[Resource] = (),
@@ -83,7 +85,7 @@ class Informers:
         discovery = Discovery(api)
         for resource in (*kinds, *outside_snapshot):
             store = self._stores[resource]
-            if resource not in outside_snapshot:
+            if shared is not None and resource not in outside_snapshot:
                 store.subscribe(shared.apply)
             if resource in OPTIONAL:
                 self._optional[resource] = OptionalInformer(

@@ -76,10 +76,10 @@ class MemoryReclaimer:
 
     Args:
         watches: the informers of the process.
-        shared: the snapshot that all planners share.
+        shared: the snapshot that all planners share; ``None`` if the process has none.
     """
 
-    def __init__(self, watches: ReclaimableCaches, shared: SharedSnapshot) -> None:
+    def __init__(self, watches: ReclaimableCaches, shared: SharedSnapshot | None) -> None:
         self._watches = watches
         self._shared = shared
         self._seen = 0
@@ -96,17 +96,21 @@ class MemoryReclaimer:
 
         The order matters: caches of the snapshot refer to pod specs, which refer to interned values.
         """
-        from trimtab.cluster.shared_snapshot import in_thread  # it loads NumPy, which the webhooks do without
+        if self._shared is None:
+            forget_removed(None)
+        else:
+            from trimtab.cluster.shared_snapshot import in_thread  # it loads NumPy, which not all processes need
 
-        async with self._shared.borrow(short=True) as snapshot:
-            await in_thread(partial(forget_removed, snapshot))
+            async with self._shared.borrow(short=True) as snapshot:
+                await in_thread(partial(forget_removed, snapshot))
         await self._watches.reclaim()
         await asyncio.to_thread(trim)
 
 
-def forget_removed(snapshot: Snapshot) -> None:
-    """Drop what a snapshot and the caches of selectors keep for objects that no longer exist."""
-    snapshot.forget_removed()
+def forget_removed(snapshot: Snapshot | None) -> None:
+    """Drop what the snapshot, if there is one, and the caches of selectors keep for objects that no longer exist."""
+    if snapshot is not None:
+        snapshot.forget_removed()
     for cached in (label_matcher, node_matcher, node_term_matcher):
         cached.cache_clear()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -14,6 +16,17 @@ from trimtab.runtime import app
 from trimtab.runtime.app import App
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.settings import Settings
+
+
+def test_node_pressure_alone_starts_without_the_other_controllers() -> None:
+    code = (
+        "import sys, trimtab.cli.run, trimtab.runtime.supervisor, trimtab.runtime.app\n"
+        "import trimtab.runtime.controllers.node_pressure\n"
+        "names = 'numpy', 'trimtab.autoscaling.controller', 'trimtab.runtime.inspection.service'\n"
+        "print([name for name in names if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 async def test_failed_task_is_logged_and_restarted(

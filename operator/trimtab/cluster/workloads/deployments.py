@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.kube.objects import Pod
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 HASH_LABEL: Final = "pod-template-hash"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.plan import SURGE
 from trimtab.api.reasons import DISRUPTION_BUDGET, LIMIT_REACHED, NOT_SAFE_TO_EVICT_ANNOTATION
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.cluster.workloads.rollouts import Rollouts
 from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
@@ -25,6 +25,9 @@ from trimtab.disruption.protections.rules import (
 from trimtab.disruption.protections.surge import SurgeChecker
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import OwnerReference, Pod, PodSpec
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 Template = tuple[PodSpec, tuple[OwnerReference, ...], Labels]
 """The parts of a pod, besides its namespace, that protections with ``of_template`` read."""

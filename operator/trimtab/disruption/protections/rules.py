@@ -6,19 +6,21 @@ To add a protection, add a class here, a reason code in :mod:`trimtab.api.reason
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import workload
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections.surge import SurgeChecker
 from trimtab.kube.objects import SYSTEM_CLASSES, PersistentVolumeClaim, Pod
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 EVICT_ANNOTATION_KEY: Final = "descheduler.alpha.kubernetes.io/evict"
 """Annotation key that the upstream descheduler defines.

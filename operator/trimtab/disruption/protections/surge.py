@@ -8,10 +8,9 @@ decreases.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trimtab.api.reasons import CANNOT_SURGE, OWNER_NOT_SETTLED, ROLLOUT_IN_PROGRESS
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import Workloads, workload
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.cluster.workloads.rollouts import Rollout, Rollouts
@@ -19,6 +18,9 @@ from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import PersistentVolumeClaim, Pod
 from trimtab.kube.rules.selectors import matches_labels
+
+if TYPE_CHECKING:
+    from trimtab.cluster.snapshot import Snapshot
 
 _NO_REPLICAS: Final = frozenset({"Job", "DaemonSet"})
 """Controller kinds whose pods are not replicas of a service, because they run a task or are bound to their node."""

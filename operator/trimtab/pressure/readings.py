@@ -137,10 +137,11 @@ class Readings:
     def history(self, name: str) -> Sequence[NodeMeasurement]:
         """Return the last measurements of a node, oldest first, including the latest one.
 
-        All of them are of the same source, and their timestamps differ. They contain no pods.
+        All of them are of the same source, and their timestamps differ. They contain no pods, and their capacities are
+        those of the latest one.
         """
         found = self._nodes.get(name)
-        return () if found is None else _History(name, found.source, tuple(found.packed))
+        return () if found is None else _History(name, found.source, tuple(found.packed), found.capacities)
 
     async def refresh(
         self,
@@ -260,9 +261,10 @@ class _ReadState:
         retry_at: the time from which on the kubelet is read again, by the monotonic clock.
         source: the source of the measurements in ``packed``.
         packed: the last measurements, see :func:`_pack`.
+        capacities: the latest capacity of each signal, in the order of :data:`SIGNALS`.
     """
 
-    __slots__ = ("_times", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
+    __slots__ = ("_times", "capacities", "failure", "failures", "latest", "packed", "retry_at", "source", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -272,6 +274,7 @@ class _ReadState:
         self.retry_at = 0.0
         self.source: Source = "Summary"
         self.packed: list[bytes] = []  # a deque has 600 bytes of its own
+        self.capacities = array("q", (0,) * len(SIGNALS))
         self._times: dict[Source, array[float]] = {}
         """When each signal was measured, and since when that is so by the monotonic clock: two numbers a signal."""
 
@@ -283,6 +286,8 @@ class _ReadState:
         if not (isinstance(before, NodeMeasurement) and self.packed and _same_times(before, measurement)):
             self.packed.append(_pack(measurement))
             del self.packed[:-HISTORY]
+            for signal, value in measurement.signals.items():
+                self.capacities[_INDEX[signal]] = value.capacity
         self.latest = measurement
 
     def without_stale_signals(
@@ -339,35 +344,34 @@ def _same_times(one: NodeMeasurement, other: NodeMeasurement) -> bool:
 
 
 _READ_AT: Final = struct.Struct("<d?ddd")
-_SIGNAL: Final = struct.Struct("<Bqqd")
+_SIGNAL: Final = struct.Struct("<Bqd")
 _NO_TIME: Final = float("-inf")
 _INDEX: Final[Mapping[str, int]] = {signal: index for index, signal in enumerate(SIGNALS)}
 
 
 def _pack(measurement: NodeMeasurement) -> bytes:
-    """Pack the values of a measurement. Objects would occupy ten times as much memory."""
+    """Pack the values of a measurement, except for the capacities. Objects would occupy ten times as much memory."""
     stall = measurement.memory_stall
     shares = (0.0, 0.0, 0.0) if stall is None else (stall.avg10, stall.avg60, stall.avg300)
     return _READ_AT.pack(measurement.read_at, stall is not None, *shares) + b"".join(
         _SIGNAL.pack(
             _INDEX[signal],
             value.available,
-            value.capacity,
             _NO_TIME if value.measured_at is None else value.measured_at,
         )
         for signal, value in measurement.signals.items()
     )
 
 
-def _unpack(node: str, source: Source, packed: bytes) -> NodeMeasurement:
+def _unpack(node: str, source: Source, packed: bytes, capacities: Sequence[int]) -> NodeMeasurement:
     read_at, has_stall, *shares = _READ_AT.unpack_from(packed)
     return NodeMeasurement(
         node=node,
         source=source,
         read_at=read_at,
         signals={
-            SIGNALS[index]: SignalValue(available, capacity, None if time == _NO_TIME else time)
-            for index, available, capacity, time in _SIGNAL.iter_unpack(packed[_READ_AT.size :])
+            SIGNALS[index]: SignalValue(available, capacities[index], None if time == _NO_TIME else time)
+            for index, available, time in _SIGNAL.iter_unpack(packed[_READ_AT.size :])
         },
         pods=no_pods,
         memory_stall=MemoryStallTimes(*shares) if has_stall else None,
@@ -377,12 +381,13 @@ def _unpack(node: str, source: Source, packed: bytes) -> NodeMeasurement:
 class _History(Sequence[NodeMeasurement]):
     """Measurements that are unpacked when they are accessed, because few nodes are under pressure."""
 
-    __slots__ = ("_node", "_packed", "_source")
+    __slots__ = ("_capacities", "_node", "_packed", "_source")
 
-    def __init__(self, node: str, source: Source, packed: tuple[bytes, ...]) -> None:
+    def __init__(self, node: str, source: Source, packed: tuple[bytes, ...], capacities: Sequence[int]) -> None:
         self._node = node
         self._source = source
         self._packed = packed
+        self._capacities = capacities
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -393,8 +398,8 @@ class _History(Sequence[NodeMeasurement]):
     def __getitem__(self, index: slice) -> Sequence[NodeMeasurement]: ...
     def __getitem__(self, index: int | slice) -> NodeMeasurement | Sequence[NodeMeasurement]:
         if isinstance(index, slice):
-            return _History(self._node, self._source, self._packed[index])
-        return _unpack(self._node, self._source, self._packed[index])
+            return _History(self._node, self._source, self._packed[index], self._capacities)
+        return _unpack(self._node, self._source, self._packed[index], self._capacities)
 
     def __iter__(self) -> Iterator[NodeMeasurement]:
-        return (_unpack(self._node, self._source, packed) for packed in self._packed)
+        return (_unpack(self._node, self._source, packed, self._capacities) for packed in self._packed)

@@ -289,9 +289,11 @@ async def test_idle_connections_are_limited_and_expire(tmp_path: Path, monkeypat
     connections._max_idle = 2
     servers = [running(tls(tmp_path, "127.0.0.1")) for _ in range(3)]
     kubelets = [await anext(each) for each in servers]
-    for each in kubelets:
-        await connections.get("127.0.0.1", each.port, "/", authorization="a")
+    for _ in range(3):
+        for each in kubelets:
+            await connections.get("127.0.0.1", each.port, "/", authorization="a")
     assert len(connections) == 2
+    assert [each.connections for each in kubelets] == [1, 1, 3]  # the oldest one is needed next
     monkeypatch.setattr(kubelet_connections, "IDLE_TIMEOUT", 0.05)
     await asyncio.sleep(0.1)
     await connections.get("127.0.0.1", kubelets[0].port, "/", authorization="a")

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from trimtab.kube.errors import InputError
-from trimtab.pressure.measurement import NodeMeasurement, PodUsage, ReadFailure
-from trimtab.pressure.preview import NodeReadings
+from trimtab.pressure.measurement import NodeMeasurement, NodeReadings, PodUsage, ReadFailure
 from trimtab.pressure.summary import InvalidSummary, read_summary
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class NodeStats:
     def __bool__(self) -> bool:
         return bool(self._summaries or self.failures or self.metrics)
 
-    def readings(self, snapshot: Snapshot, *, now: float) -> dict[str, NodeReadings]:
+    def readings(self, snapshot: Snapshot, *, now: float) -> Mapping[str, NodeReadings]:
         """Return what was read from each node, by name.
 
         The latest summary of a node counts as read now, because files may be old, and earlier ones as read as much
@@ -222,6 +221,24 @@ class NodeStats:
             for container in pod.containers or ()
             if container.memory is not None and container.memory.rss_bytes is not None
         }
+
+
+class OperatorStats(NodeStats):
+    """What the operator has read from nodes, with a short history.
+
+    It has the usage of pods only for nodes that are close to a threshold, and not the resident memory of containers.
+
+    Args:
+        held: what was read from each node, by name.
+    """
+
+    def __init__(self, held: Mapping[str, NodeReadings]) -> None:
+        super().__init__()
+        self._held = held
+
+    def readings(self, snapshot: Snapshot, *, now: float) -> Mapping[str, NodeReadings]:  # noqa: ARG002
+        """Return what was read from each node, by name."""
+        return self._held
 
 
 def _measured_at(measurement: NodeMeasurement) -> float:

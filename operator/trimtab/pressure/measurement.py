@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -121,3 +121,18 @@ class ReadFailure(Struct, frozen=True):
 
 Reading = NodeMeasurement | ReadFailure
 """The result of one attempt to read a node's signals."""
+
+
+class NodeReadings(Struct, frozen=True):
+    """What was read from a node: the latest result, and recent measurements, oldest first, with or without the latest.
+
+    Attributes:
+        latest: the latest result; ``None`` if the node was not read.
+        history: the measurements, without pods.
+    """
+
+    latest: Reading | None = None
+    history: Sequence[NodeMeasurement] = ()
+
+
+NOT_READ: Final = NodeReadings()

@@ -21,7 +21,7 @@ from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod, Taint
 from trimtab.kube.rules.taints import NO_SCHEDULE
 from trimtab.pressure.assignment import PolicyConflict, assign_nodes, policy_conflicts, threshold_conflicts
-from trimtab.pressure.measurement import NodeMeasurement, Reading
+from trimtab.pressure.measurement import NOT_READ, NodeMeasurement, NodeReadings
 from trimtab.pressure.planner import (
     STRATEGY,
     NodePlan,
@@ -34,6 +34,7 @@ from trimtab.pressure.planner import (
 from trimtab.pressure.ranking import EPHEMERAL_STORAGE, INODES, MEMORY, PIDS, RankedPod, rank, resource_of
 from trimtab.pressure.state import ANNOTATION, TAINT_KEYS, decode_state
 from trimtab.pressure.state_machine import STALL_UNITS, value_of
+from trimtab.pressure.summary import no_pods
 from trimtab.pressure.thresholds import MEMORY_STALL, Threshold, kubelet_thresholds
 from trimtab.pressure.trends import Trend, trend_of, values_of
 
@@ -48,16 +49,6 @@ _UNITS: Final[Mapping[str, Unit]] = {
     INODES: "inodes",
     PIDS: "processes",
 }
-
-
-class NodeReadings(Struct, frozen=True):
-    """What was read from a node: the latest result, and earlier measurements, oldest first."""
-
-    latest: Reading | None = None
-    history: tuple[NodeMeasurement, ...] = ()
-
-
-NOT_READ: Final = NodeReadings()
 
 
 class ThresholdDistance(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -263,18 +254,21 @@ class _PolicyPreview:
         self.capacities: dict[str, dict[str, int]] = {}
 
     def add(self, node: Node, pods: Sequence[Pod], readings: NodeReadings) -> None:
-        state = decode_state(node.annotations.get(ANNOTATION))
-        view = NodeView(node, pods, readings.latest, readings.history, state)
-        plan = self._planner.plan(view, now=self._now)
-        latest = readings.latest if isinstance(readings.latest, NodeMeasurement) else None
+        state, reading = decode_state(node.annotations.get(ANNOTATION)), readings.latest
+        if isinstance(reading, NodeMeasurement) and reading.pods is no_pods and self._planner.pods_needed(reading):
+            reading = None  # the operator dropped its pods, because it met no threshold of the policy's previous spec
+        history = tuple(readings.history)  # the operator's are unpacked each time
+        plan = self._planner.plan(NodeView(node, pods, reading, history, state), now=self._now)
+        latest = reading if isinstance(reading, NodeMeasurement) else None
         order: list[RankedPod] = []
         signal = ""
         if latest is not None:
             self.capacities[node.name] = {name: value.capacity for name, value in latest.signals.items()}
-            signal = next((each.threshold.signal for each in plan.met), self._nearest(latest))
+            if latest.pods is not no_pods:
+                signal = next((each.threshold.signal for each in plan.met), self._nearest(latest))
             if signal:
                 order = self._order(pods, latest, signal)
-        report = self._report(node, pods, latest, readings, plan, signal, order)
+        report = self._report(node, pods, latest, history, plan, signal, order)
         self.nodes.append(report)
         self._add_actions(node, plan, report, order)
         cleanup = self._policy.spec.failed_pods
@@ -382,7 +376,7 @@ class _PolicyPreview:
         node: Node,
         pods: Sequence[Pod],
         latest: NodeMeasurement | None,
-        readings: NodeReadings,
+        history: Sequence[NodeMeasurement],
         plan: NodePlan,
         signal: str,
         order: Sequence[RankedPod],
@@ -403,7 +397,7 @@ class _PolicyPreview:
             message=plan.message,
             conditions=tuple(sorted(plan.conditions)),
             tainted=bool(plan.conditions) and self._policy.spec.taint_nodes,
-            signals=() if latest is None else tuple(self._signals(latest, readings.history, plan)),
+            signals=() if latest is None else tuple(self._signals(latest, history, plan)),
             unknown={} if latest is None else self._unknown(latest),
             ranked_for=signal,
             pods=tuple(listed[:shown]),

@@ -30,6 +30,7 @@ from trimtab.kube.retry import Backoff
 from trimtab.pressure.measurement import (
     MemoryStallTimes,
     NodeMeasurement,
+    NodeReadings,
     ReadFailure,
     Reading,
     SignalValue,
@@ -106,18 +107,52 @@ def always(_measurement: NodeMeasurement) -> bool:
     return True
 
 
+class PublishedReadings:
+    """The readings of all policies of this process, for documents about nodes."""
+
+    def __init__(self) -> None:
+        self._open: list[Readings] = []
+
+    def add(self, readings: Readings) -> None:
+        """Publish the readings of a policy."""
+        self._open.append(readings)
+
+    def remove(self, readings: Readings) -> None:
+        """Publish the readings of a policy no longer."""
+        if readings in self._open:
+            self._open.remove(readings)
+
+    def of_nodes(self) -> dict[str, NodeReadings] | None:
+        """Return what was read from each node, by name; ``None`` if this process reads no nodes.
+
+        Call it on the event loop. The result does not change with the next readings.
+        """
+        if not self._open:
+            return None
+        return {name: found for readings in self._open for name, found in readings.of_nodes()}
+
+
 class Readings:
     """The latest reading of each node of one policy, and a short history.
 
     Args:
         reader: reads kubelets. Several policies may share it.
         metrics: reads the memory of nodes that ``reader`` cannot read; ``None`` to read it nowhere else.
+        published: where the readings are published until they are closed; ``None`` to publish them nowhere.
         clock: the clock.
     """
 
     def __init__(
-        self, reader: NodeReader, *, metrics: MetricsReader | None = None, clock: Clock = SYSTEM_CLOCK
+        self,
+        reader: NodeReader,
+        *,
+        metrics: MetricsReader | None = None,
+        published: PublishedReadings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._published = published
+        if published is not None:
+            published.add(self)
         self._reader = reader
         self._metrics = metrics
         self._clock = clock
@@ -142,6 +177,11 @@ class Readings:
         """
         found = self._nodes.get(name)
         return () if found is None else _History(name, found.source, tuple(found.packed), found.capacities)
+
+    def of_nodes(self) -> Iterator[tuple[str, NodeReadings]]:
+        """Yield the name of each node, and what was read from it."""
+        for name, found in self._nodes.items():
+            yield name, NodeReadings(found.latest, self.history(name))
 
     async def refresh(
         self,
@@ -185,6 +225,8 @@ class Readings:
 
     async def close(self) -> None:
         """Cancel the reads in progress."""
+        if self._published is not None:
+            self._published.remove(self)
         await end_tasks(self._in_progress.values())
 
     def _forget(self, uids: Mapping[str, str]) -> None:

@@ -38,6 +38,7 @@ from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.resources import Resource
 from trimtab.kube.wire.limits import ComplexityLimits
+from trimtab.pressure.readings import PublishedReadings
 from trimtab.runtime.controllers import (
     RegisterHandlers,
     SharedDependencies,
@@ -180,6 +181,7 @@ class App:
                 history=history,
                 owner_events=OwnerEvents(recorder, clock=SYSTEM_CLOCK),
             )
+            published = PublishedReadings()
             handlers = build_controllers(
                 SharedDependencies(
                     settings=settings,
@@ -197,6 +199,7 @@ class App:
                     queue_metrics=WorkQueueMetrics(self._registry),
                     is_served=definitions.is_served,
                     config=self._config,
+                    published_readings=published,
                 )
             )
             export = partial(self._export_metrics, shared, watches, definitions)
@@ -219,7 +222,7 @@ class App:
             )
             watching.append(asyncio.create_task(definitions.run(), name="definitions"))
             if settings.inspection is not None and shared is not None:
-                watching.append(self._inspect(stack, settings.inspection, api, shared, watches))
+                watching.append(self._inspect(stack, settings.inspection, api, shared, watches, published))
             if await self._wait_until_leading(watching):
                 async with AsyncExitStack() as acting:
                     background.start("detect duplicate operators", self._duplicate_detector(api, recorder).run)
@@ -239,6 +242,7 @@ class App:
         api: Transport,
         shared: SharedSnapshot,
         watches: Informers,
+        published: PublishedReadings,
     ) -> asyncio.Task[None]:
         """Start the inspection API, and let the stack wait for its end."""
         from trimtab.runtime.inspection.service import InspectionService  # it and what it loads need 5 MB
@@ -254,6 +258,7 @@ class App:
             namespace=self._settings.lease_namespace or api.default_namespace,
             registry=self._registry,
             scoring=self._settings.scoring,
+            node_readings=published.of_nodes,
             refused=self._metrics.refused("inspection"),
             observe=self._metrics.observe,
         )

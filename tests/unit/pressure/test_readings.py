@@ -16,7 +16,7 @@ from trimtab.pressure.measurement import (
     ReadFailure,
     SignalValue,
 )
-from trimtab.pressure.readings import HISTORY, ReadError, Readings
+from trimtab.pressure.readings import HISTORY, PublishedReadings, ReadError, Readings
 from trimtab.pressure.summary import no_pods
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -291,6 +291,23 @@ async def test_history_has_the_last_measurements_oldest_first(readings: Readings
     assert [each.read_at for each in history[-2:]] == [INTERVAL * (HISTORY + 1), INTERVAL * (HISTORY + 2)]
     with pytest.raises(LookupError):
         history[0].pods()
+
+
+async def test_readings_are_published_until_they_are_closed(kubelets: Kubelets) -> None:
+    published = PublishedReadings()
+    assert published.of_nodes() is None
+    readings = Readings(kubelets, published=published, clock=LoopClock())
+    assert published.of_nodes() == {}
+    await run(readings, 3, "n1")
+    found = published.of_nodes()
+    assert found is not None
+    assert list(found) == ["n1"]
+    history = [each.read_at for each in found["n1"].history]
+    assert (found["n1"].latest, len(history)) == (readings.latest("n1"), 3)
+    await run(readings, 1, "n1")
+    assert [each.read_at for each in found["n1"].history] == history, "it is read in another thread"
+    await readings.close()
+    assert published.of_nodes() is None
 
 
 async def test_history_has_each_measurement_of_the_kubelet_once(readings: Readings, kubelets: Kubelets) -> None:

@@ -26,6 +26,8 @@ from trimtab.inspection.status import status_document
 from trimtab.kube.api import NotFound
 from trimtab.kube.objects import Node
 from trimtab.kube.wire.files.reader import read_objects
+from trimtab.pressure.measurement import NodeMeasurement, NodeReadings, SignalValue
+from trimtab.pressure.summary import no_pods
 from trimtab.runtime.inspection.inspector import Inspector
 from trimtab.runtime.inspection.questions import PREFIX, NotServed, parse_question
 
@@ -58,7 +60,10 @@ class Memory:
         self.shared, self.clock, self.api = SharedSnapshot(), SetClock(NOON), CustomResources()
         for each in with_priorities(read_objects(file).objects):
             self.shared.apply(None, each)
-        self.inspector = Inspector(self.api, self.shared, not_ready=lambda: None, clock=self.clock)
+        self.readings: dict[str, NodeReadings] | None = None
+        self.inspector = Inspector(
+            self.api, self.shared, not_ready=lambda: None, node_readings=lambda: self.readings, clock=self.clock
+        )
 
     async def ask(self, path: str, query: str = "") -> Any:
         question = parse_question(f"{PREFIX}/{path}", query)
@@ -119,6 +124,38 @@ async def test_answer_equals_the_one_of_the_command(
     assert printed.exit_code == 0, printed.stderr
 
     assert await memory.ask(path, query) == json.loads(printed.stdout)
+
+
+async def test_documents_show_trends_of_what_the_operator_has_read(memory: Memory) -> None:
+    memory.api.manifests.append(
+        {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "NodePressurePolicy",
+            "metadata": {"name": "default", "uid": "np"},
+            "spec": {"mode": "Act", "evictionHard": {"memory.available": "1Gi"}},
+        }
+    )
+    with pytest.raises(NotServed) as caught:
+        await memory.ask("nodes/a1/explanation")
+    assert caught.value.status == 503, "this process reads no nodes"
+
+    measured = [
+        NodeMeasurement(
+            node="a1",
+            source="Summary",
+            read_at=NOON - age,
+            signals={"memory.available": SignalValue((1800 + 10 * age) << 20, 16 << 30, NOON - age)},
+            pods=no_pods,
+        )
+        for age in (20, 10, 0)
+    ]
+    memory.readings = {"a1": NodeReadings(measured[-1], measured)}
+    pressure = (await memory.ask("nodes/a1/explanation"))["pressure"]
+    [signal] = pressure["signals"]
+    assert signal["perSecond"] == -10 * 2**20
+    assert {each["by"]: each["secondsTo"] for each in signal["thresholds"]} == {"Policy": 77, "Kubelet": 170}
+    assert "pods" not in pressure, "their usage is not kept for a node without pressure"
+    assert pressure in (await memory.ask("plans/current"))["nodePressure"]
 
 
 async def test_status_contains_all_resources_and_not_the_operators_own_state(memory: Memory) -> None:

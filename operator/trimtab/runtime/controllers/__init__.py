@@ -35,6 +35,7 @@ from trimtab.kube.resources import (
     TAINT_MANAGERS,
     Resource,
 )
+from trimtab.pressure.readings import PublishedReadings
 from trimtab.runtime.informers import Informers
 from trimtab.runtime.settings import AUTOSCALER, DESCHEDULER, PRESSURE, SCHEDULER, TAINTING, Settings
 
@@ -100,6 +101,7 @@ class SharedDependencies(Struct, frozen=True):
         is_served: returns whether the API server serves a custom resource.
         config: the configuration of the connection to the API server.
         shared_plans: plans that controllers publish for each other.
+        published_readings: what the node-pressure controllers have read from nodes, for the inspection API.
     """
 
     settings: Settings
@@ -118,6 +120,7 @@ class SharedDependencies(Struct, frozen=True):
     is_served: Callable[[Resource], bool]
     config: ServerConfig
     shared_plans: SharedPlans = field(default_factory=SharedPlans)
+    published_readings: PublishedReadings = field(default_factory=PublishedReadings)
 
     @property
     def shared(self) -> SharedSnapshot:

@@ -42,7 +42,7 @@ def build(dependencies: SharedDependencies) -> dict[Resource, RegisterHandlers]:
             clock=SYSTEM_CLOCK,
             stale=lambda: informers.stale_reason_of((NODES, PODS)),
             reporter=reporter,
-            readings=lambda: Readings(reader, metrics=metrics),
+            readings=lambda: Readings(reader, metrics=metrics, published=dependencies.published_readings),
             queue_metrics=dependencies.queue_metrics,
             close=reader.close,
             requirements=partial(

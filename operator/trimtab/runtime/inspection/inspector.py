@@ -30,12 +30,14 @@ from trimtab.descheduling.policy_conflicts import Scoring
 from trimtab.inspection.cluster import ClusterInput, PolicySet, eviction_memories
 from trimtab.inspection.history import entries_of
 from trimtab.inspection.live import HISTORY_KINDS, POLICY_KINDS, list_manifests, policy_set
+from trimtab.inspection.node_stats import NodeStats, OperatorStats
 from trimtab.inspection.planning import UNCHANGED_SECONDS, JointPlanCache
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import Resource
 from trimtab.kube.verbs import get
+from trimtab.pressure.measurement import NodeReadings
 from trimtab.runtime.inspection.questions import RESOURCES, InspectedResource, NotServed, Question, not_found
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,8 @@ class Inspector:
         not_ready: returns why the snapshot is not up to date; ``None`` if it is.
         source: the URL of the API server, for documents.
         scoring: the scheduler's scoring strategy, for the check for policy conflicts.
+        node_readings: returns what this process has read from nodes, by name; ``None`` if it reads none, because it is
+            not the leader or has no node-pressure controller.
         clock: provides the time.
         observe: called with the resource of each computed question and the seconds for which it used the snapshot.
     """
@@ -84,6 +88,7 @@ class Inspector:
         not_ready: Callable[[], str | None],
         source: str = "",
         scoring: Scoring | None = None,
+        node_readings: Callable[[], Mapping[str, NodeReadings] | None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
         observe: Callable[[str, float], None] = lambda _resource, _seconds: None,
     ) -> None:
@@ -92,6 +97,7 @@ class Inspector:
         self._not_ready = not_ready
         self._source = source
         self._scoring = scoring
+        self._node_readings = node_readings
         self._clock = clock
         self._observe = observe
         self._answers: dict[Question, asyncio.Task[bytes]] = {}
@@ -185,8 +191,9 @@ class Inspector:
             InputError: a policy is invalid.
         """
         policies = policy_set(await self._list(POLICY_KINDS), scoring=self._scoring)
+        readings = self._node_readings() if resource.plans and policies.pressure else None
         if resource.plans:
-            _check_can_plan(policies)
+            _check_can_plan(policies, reads_nodes=readings is not None)
         now = float(int(self._clock.now()))
         measured = [each for each in policies.descheduler if _usage_source(each) == KUBERNETES_METRICS]
         surging = any(each.spec.single_replica == SURGE for each in policies.descheduler)
@@ -198,6 +205,7 @@ class Inspector:
             policies=policies,
             usages={} if usage is None else {each.name: usage for each in measured},
             rollouts=await read_rollouts(self._api) if resource.plans and surging else None,
+            stats=NodeStats() if readings is None else OperatorStats(readings),
             managed_fields=await self._managed_fields(resource.managed_fields, question),
             history=entries_of(await self._list(HISTORY_KINDS)) if resource.history else (),
         )
@@ -237,14 +245,18 @@ def _usage_source(policy: Any) -> str:
     return "" if wanted is None else wanted.source
 
 
-def _check_can_plan(policies: PolicySet) -> None:
+def _check_can_plan(policies: PolicySet, *, reads_nodes: bool) -> None:
     """Check that the operator can plan for these policies without the caller's permissions and options.
+
+    Args:
+        policies: the policies.
+        reads_nodes: whether this process reads the stats of the nodes of NodePressurePolicies.
 
     Raises:
         NotServed: it cannot.
     """
     lacking = {
-        "NodePressurePolicies need the stats of nodes": bool(policies.pressure),
+        "NodePressurePolicies need the stats of nodes": bool(policies.pressure) and not reads_nodes,
         "a PlacementAdmission needs the workloads": policies.admission is not None,
         "a policy needs a Prometheus server": any(_usage_source(each) == PROMETHEUS for each in policies.descheduler),
     }

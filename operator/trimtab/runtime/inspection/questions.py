@@ -15,7 +15,7 @@ from msgspec import Struct
 from trimtab.inspection.cluster import ClusterInput
 from trimtab.inspection.live import HISTORY_KINDS, POLICY_KINDS
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import BUDGETS, NODES, PODS, Resource
+from trimtab.kube.resources import BUDGETS, NODE_METRICS, NODES, POD_METRICS, PODS, Resource
 from trimtab.runtime.http.authorizer import AccessCheck
 
 GROUP: Final = "inspection.trimtab.dev"
@@ -196,7 +196,7 @@ def _plan(cluster: ClusterInput, _question: Question) -> Any:
     from trimtab.inspection.planning import joint_plan
 
     policies = cluster.policies
-    others = (policies.descheduler, policies.schedulers, policies.taint_manager)
+    others = (policies.descheduler, policies.schedulers, policies.taint_manager, policies.pressure)
     if policies.autoscaled and policies.cluster_autoscaler is None:
         raise NotServed("there are MachineAutoscalers, but no ClusterAutoscaler")  # the command line warns
     if not policies.autoscaled and not any(others):
@@ -356,7 +356,7 @@ def access_check(question: Question, kinds: Sequence[Resource]) -> AccessCheck:
     """Return the permissions that a question needs: the resource itself, and to list all that documents may show.
 
     The permissions are cluster-wide also for a question about one namespace, because a document about a pod shows nodes
-    and pods of other namespaces.
+    and pods of other namespaces. What the operator has read from kubelets says as much as metrics.k8s.io.
 
     Args:
         question: the question.
@@ -370,7 +370,8 @@ def access_check(question: Question, kinds: Sequence[Resource]) -> AccessCheck:
         "resource": resource.resource,
         "subresource": resource.subresource,
     }
-    listed = dict.fromkeys((NODES, PODS, *kinds, *POLICY_KINDS, *HISTORY_KINDS))
+    measured = (NODE_METRICS, POD_METRICS) if resource.plans else ()
+    listed = dict.fromkeys((NODES, PODS, *kinds, *POLICY_KINDS, *HISTORY_KINDS, *measured))
     return AccessCheck(
         question.resource,
         (

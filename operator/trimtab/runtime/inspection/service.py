@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.resources import API_SERVICES, SECRETS, Resource
 from trimtab.kube.watching.informer import Informer, ServerAbilities
 from trimtab.kube.watching.store import Store
+from trimtab.pressure.measurement import NodeReadings
 from trimtab.runtime.http.server import OnRefused
 from trimtab.runtime.inspection.api_service import (
     API_SERVICE,
@@ -94,6 +95,7 @@ class InspectionService:
         namespace: the operator's namespace.
         registry: the Prometheus registry.
         scoring: the scheduler's scoring strategy.
+        node_readings: returns what this process has read from nodes; see :class:`.Inspector`.
         refused: called with the reason code of each refusal.
         observe: called for each request of the server to the API server.
     """
@@ -111,6 +113,7 @@ class InspectionService:
         namespace: str,
         registry: CollectorRegistry,
         scoring: Scoring | None = None,
+        node_readings: Callable[[], Mapping[str, NodeReadings] | None] = lambda: None,
         refused: OnRefused = lambda _reason: None,
         observe: Observe | None = None,
     ) -> None:
@@ -124,6 +127,7 @@ class InspectionService:
             not_ready=not_ready,
             source=config.server,
             scoring=scoring,
+            node_readings=node_readings,
             observe=lambda resource, seconds: metrics.seconds.labels(resource).observe(seconds),
         )
         self._server = InspectionServer(

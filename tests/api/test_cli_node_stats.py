@@ -175,7 +175,7 @@ def of_node(stdout: str, name: str) -> dict[str, Any]:
 def test_plan_reads_stats_through_the_proxy(
     kubelet: Kubelet, use: Callable[[int], None], policy: Path, admin: Path
 ) -> None:
-    planning = ["plan", "--policy", policy, "--now", NOW, "-o", "json", "--kubeconfig", admin]
+    planning = ["plan", "--stats", "--policy", policy, "--now", NOW, "-o", "json", "--kubeconfig", admin]
     use(5 * GI)
     calm = run(*planning)
     use(400 * MI)
@@ -196,7 +196,7 @@ def test_plan_on_a_snapshot_with_stats_equals_plan_on_the_cluster(
     use(400 * MI)
     file = tmp_path / "cluster.json"
     planning = ["plan", "--policy", policy, "--now", NOW, "-o", "json"]
-    live = run(*planning, "--kubeconfig", admin)
+    live = run(*planning, "--stats", "--kubeconfig", admin)
     saved = run("snapshot", "--stats", "-o", file, "--kubeconfig", admin)
 
     assert saved.exit_code == 0
@@ -206,7 +206,7 @@ def test_plan_on_a_snapshot_with_stats_equals_plan_on_the_cluster(
 def test_explain_node_reads_the_live_node(kubelet: Kubelet, use: Callable[[int], None], admin: Path) -> None:
     use(2 * GI)
     arguments = ["explain", "node", kubelet.name, "-o", "json", "--kubeconfig", admin]
-    found = msgspec.json.decode(run(*arguments).stdout)
+    found = msgspec.json.decode(run(*arguments, "--stats").stdout)
     without = msgspec.json.decode(run(*arguments, "--no-stats").stdout)
 
     assert found["pressure"]["signals"][0]["available"] == 2 * GI
@@ -244,7 +244,7 @@ def test_missing_permission_for_the_proxy_is_a_warning_that_names_it(
     cluster.client.request("POST", f"{rbac}/clusterrolebindings", binding)
     wait_for(lambda: may_list_nodes(cluster, namespace), "the permission to list to be in effect")
     try:
-        result = run("plan", "--policy", policy, "--now", NOW, "-o", "json", "--kubeconfig", kubeconfig)
+        result = run("plan", "--stats", "--policy", policy, "--now", NOW, "-o", "json", "--kubeconfig", kubeconfig)
     finally:
         cluster.client.request("DELETE", f"{rbac}/clusterrolebindings/{kubelet.name}")
         cluster.client.request("DELETE", f"{rbac}/clusterroles/{kubelet.name}")

@@ -159,6 +159,7 @@ def load_cluster_input(
     now: int | None = None,
     machines: bool = False,
     stats: bool | str = False,
+    kubelets: bool = False,
     prometheus: PrometheusSettings | None = None,
     managed_fields: tuple[str, str] | None = None,
     history: bool = False,
@@ -173,6 +174,7 @@ def load_cluster_input(
         now: the time, in seconds since the epoch; ``None`` for the time at which all data has been read.
         machines: whether to read the objects that an autoscaler needs, even if nothing configures autoscaling.
         stats: whether to read the stats of nodes; the name of a node to read only those of this node.
+        kubelets: whether the stats of a live cluster are read from kubelets. Otherwise only the memory is known.
         prometheus: the Prometheus server for policies with a query; ``None`` if it is not configured.
         managed_fields: the kind and name of an object whose managedFields are read.
         history: whether to read the recorded actions of the controllers.
@@ -215,6 +217,7 @@ def load_cluster_input(
             on_object=observe if audit is not None or managed_fields is not None or history else None,
             on_stats=of_nodes.append if stats else None,
             stats_of=stats if isinstance(stats, str) else "",
+            kubelets=kubelets,
         )
     else:
         from trimtab.cluster.snapshot import Snapshot

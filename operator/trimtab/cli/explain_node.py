@@ -44,7 +44,8 @@ SHOWN: Final = 10
     "--stats/--no-stats",
     default=None,
     help="Whether to read the node's stats from its kubelet, through the API server; this needs permission to get "
-    "nodes/proxy. Default: yes, unless the operator's inspection API answers, which has no stats.",
+    "nodes/proxy. Default: those that the operator has read, if its inspection API answers; otherwise only the memory, "
+    "from metrics.k8s.io.",
 )
 @direct_option
 @click.option("--now", metavar="RFC3339", type=parse_time, help="Time to explain for. Default: the current time.")
@@ -98,6 +99,7 @@ def explain_node(
             wanted,
             now=now,
             stats=False if stats is False else node,
+            kubelets=bool(stats),
             managed_fields=("Node", node),
             history=True,
         )

@@ -49,6 +49,7 @@ def load_live(
     machines: bool = False,
     on_stats: Callable[[NodeStats], None] | None = None,
     stats_of: str = "",
+    kubelets: bool = False,
 ) -> Snapshot:
     """Load the live cluster into a snapshot.
 
@@ -61,8 +62,9 @@ def load_live(
         on_rollouts: called with the Deployments; if ``None``, they are not read.
         machines: whether to also read the objects that autoscalers need: machines, node groups such as MachineSets, and
             DaemonSets.
-        on_stats: called with the stats of the nodes; if ``None``, kubelets are not asked.
+        on_stats: called with the stats of the nodes; if ``None``, they are not read.
         stats_of: the only node whose stats are read; empty for all nodes.
+        kubelets: whether stats are read from kubelets. Otherwise only the memory is known, from metrics.k8s.io.
 
     Raises:
         InputError: the kubeconfig is invalid.
@@ -80,7 +82,7 @@ def load_live(
             on_rollouts(await read_rollouts(api))
         if on_stats is not None:
             names = [name for name in snapshot.nodes.slot_of if name == stats_of or not stats_of]
-            on_stats(await read_live_stats(api, names, Progress(sys.stderr)))
+            on_stats(await read_live_stats(api, names, Progress(sys.stderr), kubelets=kubelets))
         return snapshot
 
     return with_api(

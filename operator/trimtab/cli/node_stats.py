@@ -1,7 +1,8 @@
 """Reads the stats of nodes in a live cluster: through the API server's proxy, or from metrics.k8s.io.
 
 The stats of a node are read with the user's own credentials from ``/api/v1/nodes/NAME/proxy/stats/summary``, which
-needs permission to get ``nodes/proxy``.
+needs permission to get ``nodes/proxy``. A user with this permission may also run commands in all pods, so kubelets are
+only read on request.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import click
 import msgspec
 
 from trimtab.api.bounds import plural
-from trimtab.api.reasons import STATS_FORBIDDEN, STATS_INVALID
+from trimtab.api.reasons import STATS_FORBIDDEN, STATS_INVALID, STATS_UNKNOWN
 from trimtab.inspection.node_stats import NodeStats, slim_summary
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 METRICS_TIMEOUT: Final = 60.0
 """Timeout of a list of metrics in seconds. metrics-server supports no pages."""
+
+NOT_REQUESTED: Final = "the kubelet is only read with --stats"
+ON_REQUEST: Final = "with --stats, plan and explain node read the kubelets"
 
 CONCURRENT: Final = 20
 """Number of kubelets that are asked at the same time."""
@@ -94,16 +98,30 @@ def _failure(name: str, reason: str, message: str) -> ReadFailure:
     return ReadFailure(name, reason, printable(" ".join(message.split()))[:1000], SYSTEM_CLOCK.now())
 
 
-async def read_live_stats(api: Api, names: Iterable[str], progress: Progress) -> NodeStats:
-    """Read the stats of nodes, and metrics.k8s.io if some of them cannot be read.
+async def read_live_stats(api: Api, names: Iterable[str], progress: Progress, *, kubelets: bool) -> NodeStats:
+    """Read the stats of nodes, and metrics.k8s.io if some of them are not read or cannot be read.
 
     Warnings on stderr say which permission is missing, or how many nodes could not be read.
+
+    Args:
+        api: the API server.
+        names: the names of the nodes.
+        progress: shows the progress.
+        kubelets: whether to read the kubelets. Otherwise only the memory is known.
     """
     stats, wanted = NodeStats(), sorted(names)
-    stats.failures = await read_summaries(api, wanted, progress=progress, on_summary=stats.add)
-    if stats.failures:
-        stats.metrics, problem = await _list_metrics(api)
-        warn_of_failures(stats.failures, problem or "only their memory is known, from metrics.k8s.io")
+    if kubelets:
+        stats.failures = await read_summaries(api, wanted, progress=progress, on_summary=stats.add)
+    else:
+        stats.failures = {name: _failure(name, STATS_UNKNOWN, NOT_REQUESTED) for name in wanted}
+    if not stats.failures:
+        return stats
+    stats.metrics, problem = await _list_metrics(api)
+    known = problem or "only their memory is known, from metrics.k8s.io"
+    if kubelets:
+        warn_of_failures(stats.failures, known)
+    else:
+        click.echo(f"trimtab: note: the kubelets of nodes are not read: {printable(known)}; {ON_REQUEST}", err=True)
     return stats
 
 

@@ -51,6 +51,13 @@ if TYPE_CHECKING:
     help="Group of the user who is assumed to create the objects, for the audit of a PlacementAdmission. May be given "
     "several times. Default: no group.",
 )
+@click.option(
+    "--stats",
+    is_flag=True,
+    help="Read the stats of nodes from their kubelets, through the API server, for NodePressurePolicies; this needs "
+    "permission to get nodes/proxy. Default: those that the operator has read, if its inspection API answers; "
+    "otherwise only the memory, from metrics.k8s.io.",
+)
 @operator_namespace_option
 @scoring_option("Policies that the scheduler would undo are refused.")
 @prometheus_options
@@ -66,6 +73,7 @@ def plan(
     now: int | None,
     everything: bool,
     groups: tuple[str, ...],
+    stats: bool,
     operator_namespace: str,
     scoring: Scoring | None,
     prometheus_url: str,
@@ -109,12 +117,12 @@ def plan(
     --show-managed-fields).
 
     With NodePressurePolicies, the plan shows the pod that is evicted from each node under pressure, the signals of all
-    nodes, the distance to each threshold, and the eviction order of pods. The stats of nodes are read through the API
-    server, which needs permission to get nodes/proxy; otherwise only the memory is known, from metrics.k8s.io. From
-    files, the plan reads what kubelets return at /stats/summary, for example from `trimtab snapshot --stats`, or
-    NodeMetrics and PodMetrics. Summaries of a node from several times show its trend. A soft threshold counts as met
-    since the time in the node's annotation pressure.trimtab.dev/state, otherwise since now; then the first pod of the
-    eviction order is kept with the reason SoftGracePeriod.
+    nodes, the distance to each threshold, and the eviction order of pods. If the operator's inspection API answers,
+    the signals and their trends are those that the operator has read. Otherwise only the memory is known, from
+    metrics.k8s.io, unless --stats is given. From files, the plan reads what kubelets return at /stats/summary, for
+    example from `trimtab snapshot --stats`, or NodeMetrics and PodMetrics. Summaries of a node from several times show
+    its trend. A soft threshold counts as met since the time in the node's annotation pressure.trimtab.dev/state,
+    otherwise since now; then the first pod of the eviction order is kept with the reason SoftGracePeriod.
 
     The output format html is one self-contained page. It shows the node utilization before and after the plan, added
     and removed nodes, moved pods, and the pods and nodes that are kept, with reasons.
@@ -125,7 +133,7 @@ def plan(
     source = ClusterSource(cluster=cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
     source.check()
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
-    changed = operator_namespace != OPERATOR_NAMESPACE or groups
+    changed = operator_namespace != OPERATOR_NAMESPACE or groups or stats
     live = cluster is None and not (policies or now or scoring or prometheus or skip_invalid or direct or changed)
     with report_errors():
         document = None
@@ -144,6 +152,7 @@ def plan(
             wanted,
             now=now,
             stats=bool(wanted.pressure),
+            kubelets=stats,
             prometheus=prometheus,
             objects=form == "html" or _needs_objects(wanted),
             audit_options={"groups": groups, "operator_namespace": operator_namespace},

@@ -40,6 +40,7 @@ def load_cluster(
     on_object: OnObject | None = None,
     on_stats: Callable[[NodeStats], None] | None = None,
     stats_of: str = "",
+    kubelets: bool = False,
 ) -> Snapshot:
     """Load a cluster into a snapshot.
 
@@ -57,6 +58,7 @@ def load_cluster(
         on_object: called with each object of files. It is not called for a live cluster.
         on_stats: called with the stats of the nodes; if ``None``, they are not read.
         stats_of: the only node of a live cluster whose stats are read; empty for all nodes.
+        kubelets: whether the stats of a live cluster are read from kubelets. Otherwise only the memory is known.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig is invalid.
@@ -75,6 +77,7 @@ def load_cluster(
             machines=machines,
             on_stats=on_stats,
             stats_of=stats_of,
+            kubelets=kubelets,
         )
     return read_cluster(
         cluster,

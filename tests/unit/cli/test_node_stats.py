@@ -88,7 +88,7 @@ async def test_each_node_is_read_and_few_at_a_time() -> None:
 
 async def test_missing_permission_is_asked_for_once_and_names_nodes_proxy(capsys, golden: Golden) -> None:
     api = ProxyApi({"n1": Forbidden("nodes n1 is forbidden", status=403)}, metrics={"n1": GI, "n2": 2 * GI})
-    stats = await read_live_stats(api, ["n2", "n1"], QUIET)
+    stats = await read_live_stats(api, ["n2", "n1"], QUIET, kubelets=True)
 
     assert api.asked == ["n1"]
     [line] = capsys.readouterr().err.splitlines()
@@ -99,9 +99,20 @@ async def test_missing_permission_is_asked_for_once_and_names_nodes_proxy(capsys
     assert available == {"n1": 9 * GI, "n2": 8 * GI}
 
 
+async def test_kubelets_are_not_read_without_a_request(capsys) -> None:
+    api = ProxyApi({"n1": summary("n1", GI), "n2": summary("n2", GI)}, metrics={"n1": GI})
+    stats = await read_live_stats(api, ["n1", "n2"], QUIET, kubelets=False)
+
+    assert api.asked == []
+    assert "--stats" in capsys.readouterr().err
+    found = stats.readings(snapshot("n1", "n2"), now=NOW)
+    assert found["n1"].latest.source == "Metrics"
+    assert found["n2"].latest.reason == "StatsUnknown"
+
+
 async def test_nodes_without_stats_and_metrics_keep_their_failure(capsys, golden: Golden) -> None:
     api = ProxyApi({"n1": summary("n1", GI), "n2": ServerError("dial tcp: timeout", status=502)})
-    stats = await read_live_stats(api, ["n1", "n2"], QUIET)
+    stats = await read_live_stats(api, ["n1", "n2"], QUIET, kubelets=True)
     found = stats.readings(snapshot("n1", "n2"), now=NOW)
 
     assert isinstance(found["n1"].latest, NodeMeasurement)

@@ -7,7 +7,9 @@ handles a node, writes nodes and evicts pods.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, overload
@@ -59,7 +61,8 @@ from trimtab.pressure.report import (
 )
 from trimtab.pressure.state import NodeState
 from trimtab.pressure.summary import no_pods
-from trimtab.pressure.thresholds import MEMORY_STALL
+from trimtab.pressure.thresholds import MEMORY_STALL, Threshold
+from trimtab.pressure.trends import MIN_VALUES, rough_seconds_to, seconds_to_thresholds
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +92,15 @@ STORE_TIMEOUT: Final = 10.0
 
 CONFLICTS_AGE: Final = 60.0
 """Seconds for which the comparison with the kubelets' thresholds is cached. It depends on the nodes' capacities."""
+
+APPROACHING_WITHIN: Final = 600.0
+APPROACHING_NODES: Final = 10
+"""The metrics name at most so many nodes that meet a threshold within so many seconds."""
+
+ROUGH_NODES: Final = 50
+ROUGH_FACTOR: Final = 6.0
+"""Maximum number of nodes whose trends are computed in each interval, and how much sooner than by the rough estimate a
+threshold may be met, because the signal has begun to fall in the last of twelve measurements."""
 
 MIN_PAUSE: Final = 0.5
 """Minimum seconds between two iterations."""
@@ -148,6 +160,8 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._last_read: dict[str, float] = {}
         self._last_complete: dict[str, float] = {}
         self._first_seen: dict[str, float] = {}
+        self._rough: dict[str, float] = {}
+        """Roughly the seconds until a node meets a threshold, by name, of the nodes that approach one."""
         self._threshold_conflicts: tuple[NodePressurePolicy, float, tuple[PolicyConflict, ...]] | None = None
         self._stale = NotReadyReason()
         self._status = StatusReporter(
@@ -323,8 +337,15 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             evicting=self._shared.evictions.leaving(node.name),
         )
         plan = planner.plan(view, now=now)
+        rough = math.inf
         if isinstance(reading, NodeMeasurement):
             self._last_read[node.name] = reading.read_at
+            if len(view.history) >= MIN_VALUES:
+                rough = rough_seconds_to(planner.thresholds, view.history[0], reading)
+        if rough <= ROUGH_FACTOR * APPROACHING_WITHIN:
+            self._rough[node.name] = rough
+        else:
+            self._rough.pop(node.name, None)
         self._first_seen.setdefault(node.name, now)
         if policy.spec.mode != ACT:
             self._simulate(node, plan)
@@ -459,7 +480,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             known.pop(name, None)
 
     def _known_of_nodes(self) -> tuple[dict[str, Any], ...]:
-        return (self._plans, self._planned, self._last_read, self._last_complete, self._first_seen)
+        return (self._plans, self._planned, self._last_read, self._last_complete, self._first_seen, self._rough)
 
     def _report(self, policy: NodePressurePolicy, nodes: Sequence[Node] | None) -> None:
         """Update the status and the metrics; with ``None`` for the nodes, only report that the caches are stale."""
@@ -494,11 +515,24 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             waiting=self._dependencies.evictor.waiting_status(
                 PRESSURE, name=self.name, previous=self._status.current.waiting_evictions
             ),
+            approaching=self._approaching(),
         )
         self._status.put(build_status(observed, self._status.current, base=self._status.resumed.counts))
         ages = [now - each.read_at for each in current]
         gauges = gauges_of(observed, ages, Counter(each.reason for each in refused))
         report_safely("metrics of node pressure", lambda: self._dependencies.reporter.metrics.show(self.name, gauges))
+
+    def _approaching(self) -> list[tuple[str, Threshold, float]]:
+        """Return the nodes that soon meet a threshold, with the threshold and the seconds until then, soonest first."""
+        thresholds = () if self._planner is None else self._planner.thresholds
+        found = []
+        for name in heapq.nsmallest(ROUGH_NODES, self._rough, key=self._rough.__getitem__):
+            history = tuple(self._readings.history(name))
+            seconds = seconds_to_thresholds(thresholds, history, within=APPROACHING_WITHIN)
+            found += [(name, threshold, each) for threshold, each in seconds.items()]
+        found.sort(key=lambda each: (each[2], each[0]))
+        nodes = set(list(dict.fromkeys(name for name, _, _ in found))[:APPROACHING_NODES])
+        return [each for each in found if each[0] in nodes]
 
     def _conflicts(self, policy: NodePressurePolicy, current: Iterable[NodeMeasurement]) -> list[tuple[str, str]]:
         """Return the reason and the message of each conflict with other policies and with kubelets."""

@@ -50,7 +50,7 @@ from trimtab.kube.resources import NODE_PRESSURE_POLICIES, NODES, ObjectReferenc
 from trimtab.kube.rules.taints import NO_SCHEDULE
 from trimtab.pressure.planner import NodePlan, PlannedEviction
 from trimtab.pressure.state import TAINT_KEYS
-from trimtab.pressure.thresholds import MEMORY_STALL
+from trimtab.pressure.thresholds import MEMORY_STALL, Threshold
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,11 @@ class PolicyGauges(Struct, frozen=True, kw_only=True):
     nodes: Mapping[tuple[str, ...], float] = {}
     signals: Mapping[tuple[str, ...], float] = {}
     refused: Mapping[tuple[str, ...], float] = {}
+    seconds_to: Mapping[tuple[str, ...], float] = {}
 
 
 class PressureMetrics:
-    """The metrics of the node-pressure controller. No node has series of its own: the status names nodes."""
+    """The metrics of the node-pressure controller. Only the few nodes that soon meet a threshold have own series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.readings = LabeledGauge(
@@ -106,6 +107,13 @@ class PressureMetrics:
             "trimtab_node_pressure_signal_ratio",
             "Available amount of a signal divided by the threshold that is met, on the node where it is lowest.",
             ("policy", "signal", "threshold"),
+            registry,
+        )
+        self.seconds_to = LabeledGauge(
+            "trimtab_node_pressure_seconds_to_threshold",
+            "Seconds until a threshold is met if the trend of the signal continues, of the at most 10 nodes of a "
+            "policy for which it is least, and at most 600.",
+            ("policy", "node", "signal", "threshold"),
             registry,
         )
         self.refused = LabeledGauge(
@@ -316,6 +324,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         unwritten: the errors of nodes that cannot be written, by node.
         counts: the totals of this process.
         waiting: the evictions that wait for other evictions.
+        approaching: the nodes that soon meet a threshold, with the threshold and the seconds until then.
     """
 
     now: float
@@ -332,6 +341,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     unwritten: Mapping[str, str] = {}
     counts: PressureCounts = PressureCounts()
     waiting: tuple[WaitingEvictions, ...] = ()
+    approaching: Sequence[tuple[str, Threshold, float]] = ()
 
 
 def build_status(
@@ -498,7 +508,7 @@ def gauges_of(observed: Observation, ages: Sequence[float], refused: Mapping[str
     for met in (
         each for plan in observed.plans for each in plan.met if each.limit and each.threshold.signal != MEMORY_STALL
     ):
-        labels = met.threshold.signal, "hard" if met.threshold.hard else "soft"
+        labels = _labels(met.threshold)
         signals[labels] = min(signals.get(labels, math.inf), met.available / met.limit)
     return PolicyGauges(
         readings=readings,
@@ -506,4 +516,9 @@ def gauges_of(observed: Observation, ages: Sequence[float], refused: Mapping[str
         nodes={(name,): float(number) for name, number in under.items()},
         signals=signals,
         refused={(reason,): float(number) for reason, number in refused.items()},
+        seconds_to={(node, *_labels(threshold)): seconds for node, threshold, seconds in observed.approaching},
     )
+
+
+def _labels(threshold: Threshold) -> tuple[str, str]:
+    return threshold.signal, "hard" if threshold.hard else "soft"

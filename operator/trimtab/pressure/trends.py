@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import median
@@ -10,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.pressure.measurement import NodeMeasurement
+from trimtab.pressure.thresholds import Threshold
 
 MIN_VALUES: Final = 3
 """The number of values from which a trend is computed. Two values cannot show that a change lasts."""
@@ -52,6 +54,45 @@ def trend_of(values: Sequence[tuple[float, int]], threshold: int) -> Trend | Non
     if distance < 0:
         return Trend(slope, 0.0)
     return Trend(slope, distance / -slope if slope < 0.0 else None)
+
+
+def rough_seconds_to(thresholds: Iterable[Threshold], first: NodeMeasurement, last: NodeMeasurement) -> float:
+    """Return roughly how many seconds it takes until a node meets another threshold; infinite if none is approached.
+
+    Two measurements are much cheaper to compare than :func:`trend_of` is to compute, so that of thousands of nodes the
+    few with a trend can be found.
+    """
+    soonest, elapsed = math.inf, last.read_at - first.read_at
+    for threshold in thresholds:
+        now, before = last.signals.get(threshold.signal), first.signals.get(threshold.signal)
+        if now is None or before is None or now.available >= before.available:
+            continue
+        distance = now.available - threshold.value.of(now.capacity)
+        if distance >= 0:
+            soonest = min(soonest, distance * elapsed / (before.available - now.available))
+    return soonest
+
+
+def seconds_to_thresholds(
+    thresholds: Iterable[Threshold], history: Sequence[NodeMeasurement], *, within: float
+) -> dict[Threshold, float]:
+    """Return the seconds until a node meets each threshold, if its trend continues, where these are few.
+
+    Args:
+        thresholds: the thresholds of the node's policy.
+        history: the node's measurements, oldest first.
+        within: maximum number of seconds. Thresholds that are met already, or later, are omitted.
+    """
+    found = {}
+    for threshold in thresholds:
+        value = history[-1].signals.get(threshold.signal) if history else None
+        if value is None:
+            continue
+        limit = threshold.value.of(value.capacity)
+        trend = trend_of(values_of(threshold.signal, history), limit) if value.available >= limit else None
+        if trend is not None and trend.seconds_to is not None and trend.seconds_to <= within:
+            found[threshold] = trend.seconds_to
+    return found
 
 
 def values_of(signal: str, history: Iterable[NodeMeasurement]) -> list[tuple[float, int]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import pod
 from tests.unit.pressure.world import HARD, SOFT, Cluster, Process, operating
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
 from trimtab.controller.progress import PROGRESS_REGISTRY, Progress
+from trimtab.pressure.measurement import NodeMeasurement, SignalValue
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -481,6 +483,40 @@ async def test_pods_that_the_kubelet_evicted_are_deleted_by_age_and_owner() -> N
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_name_the_nodes_that_soon_meet_a_threshold() -> None:
+    cluster = Cluster()
+    cluster.node()
+    cluster.node("calm")
+    cluster.pod("big", 6)
+    async with operating(cluster) as process:
+        await process.put(**HARD)
+        [readings] = process.readings
+        latest = readings.latest("n1")
+        assert isinstance(latest, NodeMeasurement)
+        value = latest.signals["memory.available"]
+        readings.past["n1"] = [
+            replace(
+                latest,
+                read_at=latest.read_at - age,
+                signals={
+                    "memory.available": SignalValue(
+                        value.available + age * 10 * 2**20, value.capacity, (value.measured_at or 0.0) - age
+                    )
+                },
+            )
+            for age in (20, 10)
+        ]
+        await asyncio.sleep(11)
+        labels = {"policy": "p", "signal": "memory.available", "threshold": "hard"}
+        name = "trimtab_node_pressure_seconds_to_threshold"
+        assert 300 < (process.metric(name, node="n1", **labels) or 0) < 400  # of 3Gi, 8 to 10Mi a second
+        assert process.metric(name, node="calm", **labels) is None
+        cluster.pod("small", 0.1)
+        readings.past.clear()
+        await asyncio.sleep(11)
+        assert process.metric(name, node="n1", **labels) is None
 
 
 async def test_metrics_show_nodes_under_pressure_and_the_lowest_signal() -> None:

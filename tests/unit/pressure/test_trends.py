@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.pressure.nodes import MEMORY, START, measured
-from trimtab.pressure.trends import MAX_VALUES, Trend, trend_of, values_of
+from trimtab.api.node_pressure_policy import NodePressurePolicySpec
+from trimtab.pressure.thresholds import thresholds_of
+from trimtab.pressure.trends import (
+    MAX_VALUES,
+    Trend,
+    rough_seconds_to,
+    seconds_to_thresholds,
+    trend_of,
+    values_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +73,25 @@ def test_values_have_the_times_of_the_kubelet() -> None:
 def test_values_without_times_have_those_of_the_readings() -> None:
     history = [measured({MEMORY: "3Gi"}, now=START + each, timeless=True) for each in (0, 10)]
     assert [at for at, _ in values_of(MEMORY, history)] == [START, START + 10]
+
+
+@pytest.mark.parametrize(
+    ("available", "expected", "rough"),
+    [
+        pytest.param([4000, 3900, 3800, 3700], {"hard": 270, "soft": 170}, 170, id="falling"),
+        pytest.param([4000, 3900], {}, 190, id="two values show no trend"),
+        pytest.param([3700, 3800, 3900, 4000], {}, math.inf, id="rising"),
+        pytest.param([2200, 2100, 2000, 1900], {"hard": 90}, 90, id="the soft threshold is met"),
+        pytest.param([4000, 3999, 3998, 3997], {}, 19970, id="later"),
+    ],
+)
+def test_time_until_thresholds_are_met(available: list[int], expected: dict[str, int], rough: float) -> None:
+    spec = NodePressurePolicySpec(
+        eviction_hard={MEMORY: "1000Mi"},
+        eviction_soft={MEMORY: "2000Mi"},
+        eviction_soft_grace_period={MEMORY: "1m"},
+    )
+    history = [measured({MEMORY: f"{each}Mi"}, now=START + 10 * number) for number, each in enumerate(available)]
+    found = seconds_to_thresholds(thresholds_of(spec), history, within=600)
+    assert {"hard" if each.hard else "soft": round(seconds) for each, seconds in found.items()} == expected
+    assert rough_seconds_to(thresholds_of(spec), history[0], history[-1]) == pytest.approx(rough)

@@ -270,6 +270,8 @@ class Readings:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._latest: dict[str, Reading] = {}
+        self.past: dict[str, list[NodeMeasurement]] = {}
+        """Earlier measurements by the name of the node."""
         self.refreshed: list[list[str]] = []
 
     def latest(self, name: str) -> Reading | None:
@@ -277,7 +279,7 @@ class Readings:
 
     def history(self, name: str) -> Sequence[NodeMeasurement]:
         found = self._latest.get(name)
-        return (found,) if isinstance(found, NodeMeasurement) else ()
+        return (*self.past.get(name, ()), found) if isinstance(found, NodeMeasurement) else ()
 
     async def refresh(
         self,

@@ -94,8 +94,7 @@ CONFLICTS_AGE: Final = 60.0
 """Seconds for which the comparison with the kubelets' thresholds is cached. It depends on the nodes' capacities."""
 
 APPROACHING_WITHIN: Final = 600.0
-APPROACHING_NODES: Final = 10
-"""The metrics name at most so many nodes that meet a threshold within so many seconds."""
+"""Maximum seconds until a node meets a threshold that are shown in the metrics."""
 
 ROUGH_NODES: Final = 50
 ROUGH_FACTOR: Final = 6.0
@@ -522,17 +521,15 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         gauges = gauges_of(observed, ages, Counter(each.reason for each in refused))
         report_safely("metrics of node pressure", lambda: self._dependencies.reporter.metrics.show(self.name, gauges))
 
-    def _approaching(self) -> list[tuple[str, Threshold, float]]:
-        """Return the nodes that soon meet a threshold, with the threshold and the seconds until then, soonest first."""
+    def _approaching(self) -> dict[Threshold, float]:
+        """Return the thresholds that a node soon meets, with the seconds until the first node does."""
         thresholds = () if self._planner is None else self._planner.thresholds
-        found = []
+        soonest: dict[Threshold, float] = {}
         for name in heapq.nsmallest(ROUGH_NODES, self._rough, key=self._rough.__getitem__):
             history = tuple(self._readings.history(name))
-            seconds = seconds_to_thresholds(thresholds, history, within=APPROACHING_WITHIN)
-            found += [(name, threshold, each) for threshold, each in seconds.items()]
-        found.sort(key=lambda each: (each[2], each[0]))
-        nodes = set(list(dict.fromkeys(name for name, _, _ in found))[:APPROACHING_NODES])
-        return [each for each in found if each[0] in nodes]
+            for threshold, seconds in seconds_to_thresholds(thresholds, history, within=APPROACHING_WITHIN).items():
+                soonest[threshold] = min(seconds, soonest.get(threshold, seconds))
+        return soonest
 
     def _conflicts(self, policy: NodePressurePolicy, current: Iterable[NodeMeasurement]) -> list[tuple[str, str]]:
         """Return the reason and the message of each conflict with other policies and with kubelets."""

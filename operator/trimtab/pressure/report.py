@@ -81,7 +81,7 @@ class PolicyGauges(Struct, frozen=True, kw_only=True):
 
 
 class PressureMetrics:
-    """The metrics of the node-pressure controller. Only the few nodes that soon meet a threshold have own series."""
+    """The metrics of the node-pressure controller. No node has series of its own: the status names nodes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.readings = LabeledGauge(
@@ -111,9 +111,9 @@ class PressureMetrics:
         )
         self.seconds_to = LabeledGauge(
             "trimtab_node_pressure_seconds_to_threshold",
-            "Seconds until a threshold is met if the trend of the signal continues, of the at most 10 nodes of a "
-            "policy for which it is least, and at most 600.",
-            ("policy", "node", "signal", "threshold"),
+            "Seconds until a threshold is met if the trend of the signal continues, on the node that meets it first. "
+            "Times above 600 are not shown.",
+            ("policy", "signal", "threshold"),
             registry,
         )
         self.refused = LabeledGauge(
@@ -324,7 +324,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         unwritten: the errors of nodes that cannot be written, by node.
         counts: the totals of this process.
         waiting: the evictions that wait for other evictions.
-        approaching: the nodes that soon meet a threshold, with the threshold and the seconds until then.
+        approaching: the thresholds that a node soon meets, with the seconds until the first node does.
     """
 
     now: float
@@ -341,7 +341,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     unwritten: Mapping[str, str] = {}
     counts: PressureCounts = PressureCounts()
     waiting: tuple[WaitingEvictions, ...] = ()
-    approaching: Sequence[tuple[str, Threshold, float]] = ()
+    approaching: Mapping[Threshold, float] = {}
 
 
 def build_status(
@@ -516,7 +516,7 @@ def gauges_of(observed: Observation, ages: Sequence[float], refused: Mapping[str
         nodes={(name,): float(number) for name, number in under.items()},
         signals=signals,
         refused={(reason,): float(number) for reason, number in refused.items()},
-        seconds_to={(node, *_labels(threshold)): seconds for node, threshold, seconds in observed.approaching},
+        seconds_to={_labels(threshold): seconds for threshold, seconds in observed.approaching.items()},
     )
 
 

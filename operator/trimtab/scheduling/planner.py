@@ -22,6 +22,7 @@ Unschedulable pods with the same spec, labels and namespace are diagnosed only o
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, groupby
 from typing import Final
 
@@ -44,6 +45,10 @@ from trimtab.scheduling.reservations import Reservations, place
 def scheduler_of(pod: Pod) -> str:
     """Return the name of the pod's scheduler; the default scheduler if the pod, for example from a file, names none."""
     return pod.spec.scheduler_name or DEFAULT_SCHEDULER
+
+
+def _preemption_planner_of(planners: Mapping[str, PreemptionPlanner], pod: Pod) -> PreemptionPlanner:
+    return planners[scheduler_of(pod)]
 
 
 def batch_order(pod: Pod) -> tuple[int, bool]:
@@ -134,7 +139,7 @@ class CyclePlanner:
             name: PreemptionPlanner(snapshot, placer, reservations=self._reservations)
             for name, placer in placers.items()
         }
-        self._preemptions = BatchPreemptions(lambda pod: self._preemption[scheduler_of(pod)])
+        self._preemptions = BatchPreemptions(partial(_preemption_planner_of, self._preemption))
         self._rejected: dict[str, Reject] = {}
         self._rejections: dict[tuple[int, str, int], tuple[int, _Rejection]] = {}
 

@@ -485,7 +485,7 @@ async def test_pods_that_the_kubelet_evicted_are_deleted_by_age_and_owner() -> N
 # --- metrics --------------------------------------------------------------------------------------------------------
 
 
-async def test_metrics_name_the_nodes_that_soon_meet_a_threshold() -> None:
+async def test_metrics_show_when_the_first_node_meets_a_threshold() -> None:
     cluster = Cluster()
     cluster.node()
     cluster.node("calm")
@@ -511,12 +511,11 @@ async def test_metrics_name_the_nodes_that_soon_meet_a_threshold() -> None:
         await asyncio.sleep(11)
         labels = {"policy": "p", "signal": "memory.available", "threshold": "hard"}
         name = "trimtab_node_pressure_seconds_to_threshold"
-        assert 300 < (process.metric(name, node="n1", **labels) or 0) < 400  # of 3Gi, 8 to 10Mi a second
-        assert process.metric(name, node="calm", **labels) is None
+        assert 400 < (process.metric(name, **labels) or 0) < 500  # 3Gi at 7Mi a second
         cluster.pod("small", 0.1)
         readings.past.clear()
         await asyncio.sleep(11)
-        assert process.metric(name, node="n1", **labels) is None
+        assert process.metric(name, **labels) is None
 
 
 async def test_metrics_show_nodes_under_pressure_and_the_lowest_signal() -> None:

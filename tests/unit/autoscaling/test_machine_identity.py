@@ -102,25 +102,19 @@ class TestNodesConfirm:
         assert made.of_node == {}
         assert reasons(made) == ["NodeNotConfirmed"]
 
-    def test_name_counts_with_the_nodes_annotation(self) -> None:
-        owner = machine_set("own", "tenant").limits(0, 9).replicas(1)
-        machine = owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}})
-
-        assert list(found(owner, machine, node("n1").annotations({MACHINE: "tenant/m"})).of_node) == ["n1"]
-
     @pytest.mark.parametrize(
-        ("reference", "problems"), [({"nodeRef": {"name": "n1"}}, ["NodeNotConfirmed"]), ({}, [])], ids=["name", "none"]
+        ("machine", "there"),
+        [
+            (lambda each: each.provider_id("x://1"), lambda each: each.provider_id("x://1")),
+            (lambda each: each, lambda each: each.annotations({MACHINE: "tenant/m"})),
+        ],
+        ids=["provider ID", "annotation"],
     )
-    def test_provider_id_confirms_nothing(self, reference: dict[str, Any], problems: list[str]) -> None:
-        """Pods can read the ID of their node. Until its controller has linked it, a new node is in no group."""
-        owner = machine_set("forged", "tenant").limits(0, 9).replicas(1)
-        machine = owner.machine("m").provider_id("x://1").merge(status=reference)
+    def test_name_counts_with_a_confirmation(self, machine: Any, there: Any) -> None:
+        owner = machine_set("own", "tenant").limits(0, 9).replicas(1)
+        made = machine(owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}}))
 
-        made = found(owner, machine, node("n1").provider_id("x://1"))
-
-        assert made.of_node == {}
-        assert made.all[0].upcoming == 1
-        assert reasons(made) == problems
+        assert list(found(owner, made, there(node("n1"))).of_node) == ["n1"]
 
     def test_provider_id_does_not_outweigh_a_contradiction(self) -> None:
         forged = machine_set("aaa", "tenant").limits(0, 9).replicas(1)
@@ -140,7 +134,6 @@ class TestNodesConfirm:
     def test_nodes_of_a_pool_must_confirm_too(self) -> None:
         pool = machine_pool().limits(1, 9).replicas(3)
         names = [{"name": "n1"}, {"name": "n2", "uid": "other"}, {"name": "n3", "uid": "node--n3"}, {"name": "n4"}]
-        names.append({"name": "n5", "uid": "node--n5"})
         pool.merge(spec={"providerIDList": ["x://4", "x://5"]}, status={"nodeRefs": names})
         named = {"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": "default"}
 
@@ -153,7 +146,7 @@ class TestNodesConfirm:
             node("n5").provider_id("x://5").annotations(named),
         )
 
-        assert sorted(made.of_node) == ["n3"]
+        assert sorted(made.of_node) == ["n3", "n4"]
 
 
 class TestTwoClaims:
@@ -172,14 +165,17 @@ class TestTwoClaims:
         assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
         assert reasons(made) == ["NodeIdentityMismatch"]
 
-    def test_oldest_machine_wins_among_equals(self) -> None:
+    @pytest.mark.parametrize("by", ["reference", "provider ID"])
+    def test_oldest_machine_wins_among_equals(self, by: str) -> None:
         forged, real = machine_set("aaa", "tenant").limits(0, 9), machine_set("workers").limits(0, 9)
         machines = [forged.machine("m").created(NEW), real.machine("workers-1").created(OLD)]
+        for each in machines:
+            each.on("n1") if by == "reference" else each.provider_id("x://1")
 
-        made = found(forged, real, *(each.on("n1") for each in machines), node("n1"))
+        made = found(forged, real, *machines, node("n1").provider_id("x://1"))
 
         assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
-        assert reasons(made) == ["NodeClaimedTwice"]
+        assert reasons(made) == (["NodeClaimedTwice"] if by == "reference" else [])
 
 
 FORGERIES = (

@@ -1,19 +1,15 @@
 """Matches machines with nodes: a machine references its node, and the node must confirm the reference.
 
-A machine references its node (``status.nodeRef``), and a node may name its machine in an annotation. References are
-matched first, so that a reference to a node that does not confirm it is reported.
+A machine references its node (``status.nodeRef``), a node may name its machine in an annotation, and both may have the
+same provider ID. The rules are applied in this order, each to all machines, because a machine's status is more reliable
+than an inference. Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may
+be the same in two providers or zones.
 
 A user who may write machines in some namespace can claim any node: a reference, a provider ID or an owner proves
 nothing. Therefore the node must confirm each claim by fields that only its kubelet and administrators can write (see
 ``docs/security.md``, "Identity of machines and nodes"), and nothing on it may contradict the claim. If several claims
 on a node are confirmed, the claim with the strongest confirmation is used, and among equals that of the oldest machine,
 because a forged machine is younger than the node.
-
-Equal provider IDs confirm nothing, because pods can read the ID of their node from the instance metadata. The IDs
-suffice for cluster-autoscaler, but the controllers of both APIs always write more. OpenShift's node link controller
-sets ``nodeRef.uid`` and then the annotation (machine-api-operator, ``nodelink_controller.go``). Cluster API annotates
-the node when it sets ``nodeRef`` (``machine_controller_noderef.go``), and a MachinePool's ``nodeRefs`` have UIDs
-(``machinepool_controller_noderef.go``). Until then, a registered node is in no group, and its machine is pending.
 """
 
 from __future__ import annotations
@@ -48,7 +44,9 @@ class Confirmation(IntEnum):
     """The node's annotation names the machine."""
     UID = 1
     """The machine's ``status.nodeRef.uid`` is the node's UID."""
-    NO_IDENTITY_KNOWN = 2
+    PROVIDER_ID = 2
+    """Machine and node have the same provider ID."""
+    NO_IDENTITY_KNOWN = 3
     """Neither UID is known, so the name must suffice.
 
     This occurs in hand-written files. An API server never returns such nodes.
@@ -71,10 +69,11 @@ class _Claim(Struct, frozen=True):
 
 
 class _NodeIndex(Struct, frozen=True):
-    """Indexes of the nodes by name and by machine."""
+    """Indexes of the nodes by name, by machine and by provider ID."""
 
     nodes: dict[str, Node]
     of_machine: dict[tuple[str, str], str]
+    of_provider_id: dict[str, str]
 
 
 class Membership(Struct, frozen=True):
@@ -159,17 +158,20 @@ def confirm_node(machine: AnyMachine, node: Node) -> Confirmation | Contradictio
     uids_known = bool(machine.node_uid and node.uid)
     if uids_known and machine.node_uid != node.uid:
         return _mismatch(f"status.nodeRef.uid is {machine.node_uid}, and that of the node {node.name} is {node.uid}")
-    if machine.provider_id and node.provider_id and _instance(machine.provider_id) != _instance(node.provider_id):
+    ids_known = bool(machine.provider_id and node.provider_id)
+    if ids_known and _instance(machine.provider_id) != _instance(node.provider_id):
         return _mismatch(f"its provider ID is {machine.provider_id}, and that of {node.name} is {node.provider_id}")
     if named:
         return Confirmation.ANNOTATION
     if uids_known:
         return Confirmation.UID
+    if ids_known and machine.provider_id == node.provider_id:
+        return Confirmation.PROVIDER_ID
     if not machine.node_uid and not node.uid:
         return Confirmation.NO_IDENTITY_KNOWN
     message = (
         f"status.nodeRef: nothing on the node {node.name} confirms that it belongs to this machine: "
-        "neither UID nor annotation"
+        "neither UID, provider ID nor annotation"
     )
     return Contradiction(reasons.NODE_NOT_CONFIRMED, message)
 
@@ -193,22 +195,21 @@ def _in_order(candidate: GroupCandidate) -> list[AnyMachine]:
 def _node_index(snapshot: Snapshot) -> _NodeIndex:
     nodes = {node.name: node for node in _live_nodes(snapshot)}
     of_machine: dict[tuple[str, str], str] = {}
+    of_provider_id: dict[str, str] = {}
+    ambiguous = set()
     for node in nodes.values():
         for key in _machine_keys(node):
             of_machine.setdefault(key, node.name)
-    return _NodeIndex(nodes, of_machine)
+        if node.provider_id and of_provider_id.setdefault(node.provider_id, node.name) != node.name:
+            ambiguous.add(node.provider_id)
+    for provider_id in ambiguous:  # a node that joined again under a new name, or an error: ambiguous
+        del of_provider_id[provider_id]
+    return _NodeIndex(nodes, of_machine, of_provider_id)
 
 
 def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, str]:
     """Return node names by provider ID. IDs that several nodes share are not included."""
-    found: dict[str, str] = {}
-    ambiguous = set()
-    for node in _live_nodes(snapshot):
-        if node.provider_id and found.setdefault(node.provider_id, node.name) != node.name:
-            ambiguous.add(node.provider_id)
-    for provider_id in ambiguous:  # a node that joined again under a new name, or an error: ambiguous
-        del found[provider_id]
-    return found
+    return _node_index(snapshot).of_provider_id
 
 
 def _live_nodes(snapshot: Snapshot) -> Iterator[Node]:
@@ -233,7 +234,11 @@ def _by_annotation(machine: AnyMachine, index: _NodeIndex) -> str:
     return index.of_machine.get((machine.api_group, machine.key), "")
 
 
-_CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation)
+def _by_provider_id(machine: AnyMachine, index: _NodeIndex) -> str:
+    return index.of_provider_id.get(machine.provider_id, "")
+
+
+_CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation, _by_provider_id)
 
 
 def _group_machine(machine: AnyMachine, node: str) -> GroupMachine:
@@ -264,6 +269,8 @@ def _state(machine: AnyMachine, node: str) -> MachineState:
 def _without_machine(candidate: GroupCandidate, index: _NodeIndex, claimed: Collection[str]) -> list[GroupMachine]:
     """Return one entry for each node of a MachinePool whose provider creates no Machine objects."""
     found = {name for name, uid in candidate.nodes if _of_pool(index.nodes.get(name), uid, candidate)}
+    by_id = (index.of_provider_id[each] for each in candidate.provider_ids if each in index.of_provider_id)
+    found |= {name for name in by_id if not _names_others(index.nodes[name], candidate)}
     namespace = candidate.source.namespace
     return [
         GroupMachine(namespace=namespace, name="", state=MachineState.RUNNING, node=node)
@@ -273,9 +280,13 @@ def _without_machine(candidate: GroupCandidate, index: _NodeIndex, claimed: Coll
 
 def _of_pool(node: Node | None, uid: str, candidate: GroupCandidate) -> bool:
     """Return whether a node confirms the reference in a MachinePool's status."""
-    if node is None or node.uid != uid or _names_others(node, candidate):
+    if node is None or _names_others(node, candidate) or (uid and node.uid and uid != node.uid):
         return False
-    return not node.provider_id or not candidate.provider_ids or node.provider_id in candidate.provider_ids
+    if node.provider_id and candidate.provider_ids and node.provider_id not in candidate.provider_ids:
+        return False
+    if uid == node.uid:
+        return True
+    return bool(node.provider_id) and node.provider_id in candidate.provider_ids
 
 
 def _names_others(node: Node, candidate: GroupCandidate) -> bool:

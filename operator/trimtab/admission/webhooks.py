@@ -399,8 +399,8 @@ def _extended(wanted: Mapping[str, Any], stored: Mapping[str, Any] | None) -> Ma
         if each in required
         or (
             each.get("operator") in ("NotIn", "DoesNotExist")
-            # A requirement for the name may be trimtab's own of an earlier version of exemptNamespaces.
-            and not (missing and each.get("key") == NAMESPACE_NAME)
+            # It may be trimtab's own of an earlier version of exemptNamespaces, or exclude all namespaces.
+            and each.get("key") != NAMESPACE_NAME
         )
     ]
     return {**wanted, "matchExpressions": [*missing, *kept]} if missing or kept else wanted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Final
 
 from msgspec import Struct
 
@@ -15,11 +14,8 @@ from trimtab.inspection.displaced_pods import Outcome, fate_of, recreate
 from trimtab.kube.objects import Pod
 from trimtab.placement.equal_pods import EqualPodPlacer
 from trimtab.placement.placer import Placer
-from trimtab.scheduling.planner import Bind, CyclePlanner, scheduler_of
+from trimtab.scheduling.planner import PREEMPTION_CLAUSE, Bind, CyclePlanner, scheduler_of
 from trimtab.scheduling.profiles import profile_of
-
-_PREEMPTION: Final = " preemption: "
-"""Precedes kube-scheduler's clause about preemption in the message of FailedScheduling."""
 
 
 class Preempted(Struct, frozen=True):
@@ -118,7 +114,7 @@ class Rescheduler:
             elif preemption is not None:
                 self.placed[key] = preemption.node
             else:
-                self.pending[key] = (decision.pod, decision.message.partition(_PREEMPTION)[0])
+                self.pending[key] = (decision.pod, decision.message.partition(PREEMPTION_CLAUSE)[0])
                 continue
             self.pending.pop(key, None)
 

@@ -7,7 +7,8 @@
 
 Preemptions are planned one after the other, so a small pod may preempt the only pod that is large enough for a later
 preemptor. :meth:`BatchPreemptions.make_room` then plans the preemptors on that node again, after the later one. The
-change is kept only if each of them finds a node, so that no preemptor loses its place to another one of its priority.
+change is kept only if each of them finds a node, so that no preemptor loses its place to another one of its priority,
+and violates no more PodDisruptionBudgets.
 kube-scheduler plans one pod per cycle and does not change earlier preemptions.
 """
 
@@ -21,6 +22,9 @@ from trimtab.scheduling.preemption import NoPreemption, Preemption, PreemptionPl
 
 MAX_FAILURES: Final = 100
 """Maximum number of failed attempts to make room, for the pods of one priority in a plan."""
+
+MAX_SLOW: Final = 4
+"""Maximum number of preemptors that move together if some of them depend on other pods, which makes planning slow."""
 
 
 class BatchPreemptions:
@@ -64,7 +68,9 @@ class BatchPreemptions:
         movable = {
             slot: [each.pod for each in found]
             for slot, found in self._by_slot.items()
-            if any(self.alike(each.pod) != own for each in found) and all(each.pod.uid not in fixed for each in found)
+            if any(self.alike(each.pod) != own for each in found)
+            and all(each.pod.uid not in fixed for each in found)
+            and (len(found) <= MAX_SLOW or all(map(self._is_fast, found)))
         }
         stuck: set[Hashable] = set()
         for slot in self._planner_of(pod).possible_without(pod, movable):
@@ -82,8 +88,13 @@ class BatchPreemptions:
             return id(pod.spec)
         return id(pod.spec), pod.namespace, id(pod.labels)
 
+    def _is_fast(self, preemption: Preemption) -> bool:
+        return self._planner_of(preemption.pod).ignores_other_pods(preemption.pod)
+
     def _exchange(self, pod: Pod, slot: int, stuck: set[Hashable]) -> list[Preemption]:
-        """Plan the preemptors of a node again after the pod; undo everything if one of them has no candidate then.
+        """Plan the preemptors of a node again after the pod.
+
+        Everything is undone if one of them has no candidate then, or violates more PodDisruptionBudgets than before.
 
         Args:
             pod: the pod without a candidate.
@@ -102,6 +113,8 @@ class BatchPreemptions:
                 found = self._planner_of(each.pod).plan(each.pod)
                 if isinstance(found, NoPreemption):
                     stuck.add(self.alike(each.pod))
+                    break
+                if found.violations > each.violations:
                     break
                 self.reserve(found)
                 made.append(found)

@@ -355,8 +355,10 @@ class Scheduler(Loop):
         now = self._clock.monotonic()
         del self._preempting[reject.pod.uid]
         self._reporter.preemption_ended(reject)
-        if succeeded:
+        if succeeded and reject.preemption is not None and reject.preemption.victims:
             self._queue.reject(queued, reject.rejected_by, now)
+        elif succeeded:  # it fits already, so no end of a victim would wake it
+            self._queue.retry(queued, now)
         else:
             self._pods.withdraw_nomination(reject.pod.uid)
             self._queue.retry(queued, now)

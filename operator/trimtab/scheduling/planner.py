@@ -41,6 +41,9 @@ from trimtab.scheduling.extender_verdicts import Verdict
 from trimtab.scheduling.preemption import NOT_HELPFUL, NoPreemption, Preemption, PreemptionPlanner
 from trimtab.scheduling.reservations import Reservations, place
 
+PREEMPTION_CLAUSE: Final = " preemption: "
+"""Precedes kube-scheduler's clause about preemption in the message of FailedScheduling."""
+
 
 def scheduler_of(pod: Pod) -> str:
     """Return the name of the pod's scheduler; the default scheduler if the pod, for example from a file, names none."""
@@ -279,7 +282,10 @@ class CyclePlanner:
             for changed in self._preemptions.make_room(pod, fixed=self.verdicts):
                 for each in changed:
                     before = rejected[each.pod.key]
-                    rejected[each.pod.key] = msgspec.structs.replace(before, preemption=each, clears_nomination=False)
+                    message = before.message.partition(PREEMPTION_CLAUSE)[0]
+                    rejected[each.pod.key] = msgspec.structs.replace(
+                        before, message=message, preemption=each, clears_nomination=False
+                    )
                 yield [rejected[each.pod.key] for each in changed]
             if changed:
                 left = [*chain.from_iterable(failed.values()), *left]  # the exchange may help them
@@ -319,4 +325,4 @@ class CyclePlanner:
 
 def _joined(message: str, clause: str) -> str:
     """Return the message of FailedScheduling with the clause about preemption, like ``FitError.Error`` (v1.36)."""
-    return f"{message} preemption: {clause}" if clause else message
+    return f"{message}{PREEMPTION_CLAUSE}{clause}" if clause else message

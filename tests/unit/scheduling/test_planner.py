@@ -447,6 +447,18 @@ class TestExchange:
         chosen = [each.preemption for each in found if isinstance(each, Reject)]
         assert [each and each.violations for each in chosen] == [0, 0, 1], "the victim of the small pod is one no more"
 
+    def test_no_preemptor_violates_a_budget_for_another_one(self) -> None:
+        things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("other", "n2", "3", 100)]
+        things += [running("b", "n2", "1", 1).labels(tier="guarded"), budget("guard").selecting(tier="guarded")]
+        found = planned([pending("small", "1", 9), pending("large", "4", 9)], *things)
+        assert preemptions(found) == {"small": ("n1", ["a"])}
+
+    def test_message_of_a_moved_pod_has_no_clause_about_preemption(self) -> None:
+        things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("b", "n2", "1", 1)]
+        batch = [pending("small", "1", 9), pending("large", "4", 9)]
+        found = planned(batch, *things, running("other", "n2", "3", 100))
+        assert [" preemption: " in each.message for each in found if isinstance(each, Reject)] == [False, False]
+
     def test_anti_affinity_of_a_preemptor_is_an_obstacle_for_the_exchange(self) -> None:
         things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("b", "n2", "1", 1)]
         things.append(running("other", "n2", "3", 100).labels(app="web"))

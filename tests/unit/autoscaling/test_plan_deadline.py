@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import node, pod
 from tests.fakes.slow_namespace import SlowNamespace
-from tests.unit.autoscaling import replacement_cluster, scale_down_plans, scale_up_helpers
+from tests.unit.autoscaling import scale_down_plans, scale_up_helpers
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.groups import build_groups
@@ -119,42 +119,6 @@ def test_no_node_is_removed_after_the_deadline(monkeypatch: pytest.MonkeyPatch) 
     assert made.actions == ()
     assert set(scale_down_plans.kept_reasons(made).values()) == {LATE, reasons.NOT_AUTOSCALED}
     assert len(made.unneeded) == 9
-
-
-def replaceable(hostile_pods: int = 6) -> replacement_cluster.World:
-    """Four expensive nodes, of which one has only pods of others. The pods of the tenant are each in a class."""
-    big, small = (
-        replacement_cluster.group("big", "0.8", size=4, cpu="8"),
-        replacement_cluster.group("small", "0.1", cpu="2"),
-    )
-    nodes = [replacement_cluster.worker(f"n{each}", big, cpu="8") for each in range(4)]
-    pods = [
-        pod(f"h-{number}-{each}", "tenant")
-        .on(f"n{number}")
-        .cpu("1")
-        .memory("1Gi")
-        .labels(app="h", number=f"{number}-{each}")
-        .anti_affinity(labelSelector={"matchLabels": {"number": f"{number}-{each}"}})
-        .owned_by("ReplicaSet", "h")
-        .ready()
-        for number in range(3)
-        for each in range(hostile_pods)
-    ]
-    pods += [replacement_cluster.web(f"web-{number}", f"n{number}", "1500m") for number in range(4)]
-    return replacement_cluster.World(big, small, nodes, pods)
-
-
-def test_nodes_without_expensive_pods_are_replaced_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = SlowNamespace(monkeypatch)
-    made = replaceable().plan(budget=PlanBudget(30.0, time))
-    assert replacement_cluster.ups(made) == {"small": (0, 1)}
-    assert time.now <= 30.0 + 3.0
-
-
-def test_replacement_with_an_unreached_deadline_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = SlowNamespace(monkeypatch)
-    made = replaceable().plan(budget=PlanBudget(1e6, time))
-    assert replacement_cluster.ups(made) == replacement_cluster.ups(replaceable().plan()) != {}
 
 
 def test_scale_down_with_an_unreached_deadline_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,6 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer, hold_nominated
-from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
 
 MAX_JUDGED: Final = 100
 """Maximum number of nodes for which the planner evaluates the drain rules."""
@@ -233,31 +232,24 @@ class ReplacementTrial:
         self._limits = limits
         self._everything = [node for node in snapshot.nodes.at if node is not None]
 
-    def new_nodes(
-        self, nodes: Sequence[Node], pods: Iterable[Pod], groups: Sequence[NodeGroup], budget: PlanBudget = UNLIMITED
-    ) -> NewNodes | None:
-        """Return the new nodes that the pods need, or ``None`` if a pod does not fit or is not evaluated in time.
+    def new_nodes(self, nodes: Sequence[Node], pods: Iterable[Pod], groups: Sequence[NodeGroup]) -> NewNodes | None:
+        """Return the new nodes that the pods need, or ``None`` if a pod does not fit.
 
         Args:
             nodes: the nodes to remove.
             pods: their pods that need another node, in any order.
             groups: the groups that may be scaled up.
-            budget: the time limit of this trial.
         """
         with self._snapshot.fork():
             hold_nominated(self._snapshot)
             lifted = [self._placer.displace(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
             for node in nodes:
                 self._snapshot.put(as_draining(node))
-            found = place_on_existing(self._placer, group_equal_pods(lifted), {}, budget)
-            if len(found.reserved) + sum(map(len, found.unplaced)) < len(lifted):
-                return None  # not all pods were evaluated in time
+            found = place_on_existing(self._placer, group_equal_pods(lifted), {})
             left = build_pod_classes(found.unplaced, self._snapshot)
-            return self._scale_up_for(left, groups, budget) if left else []
+            return self._scale_up_for(left, groups) if left else []
 
-    def _scale_up_for(
-        self, left: Sequence[PodClass], groups: Sequence[NodeGroup], budget: PlanBudget
-    ) -> NewNodes | None:
+    def _scale_up_for(self, left: Sequence[PodClass], groups: Sequence[NodeGroup]) -> NewNodes | None:
         candidates, fits = find_fitting_groups(self._snapshot, self._placer, self._templates, groups=groups, found=left)
         if not all(fits.values()):
             return None
@@ -272,7 +264,7 @@ class ReplacementTrial:
             headroom.reserve(option.group, option.candidate.template.node, option.nodes)
             new += [(option.group.id, pods) for pods in assign_pods(option.packing, waiting)]
         if waiting.classes(countable=False):
-            self._coschedule(waiting, new, headroom, candidates, fits, budget)
+            self._coschedule(waiting, new, headroom, candidates, fits)
         return None if waiting else new
 
     def _coschedule(
@@ -282,7 +274,6 @@ class ReplacementTrial:
         headroom: Headroom,
         candidates: Sequence[ScaleUpCandidate],
         fits: Mapping[int, frozenset[str]],
-        budget: PlanBudget,
     ) -> None:
         """Place pods that depend on other pods on the new nodes found so far and on further new nodes."""
         names = []
@@ -291,7 +282,7 @@ class ReplacementTrial:
             add_template_node(self._snapshot, self._templates[id_], names[-1])
             for pod in pods:
                 self._snapshot.move(pod, names[-1])
-        together = CoschedulingEstimator(self._placer, headroom, candidates, fits, opened=len(names), budget=budget)
+        together = CoschedulingEstimator(self._placer, headroom, candidates, fits, opened=len(names))
         while True:
             for place, pod in together.join(waiting, names):
                 new[place] = (new[place][0], (*new[place][1], pod))
@@ -313,8 +304,6 @@ MAX_TRIALS: Final = 24
 MAX_FAMILIES: Final = 8
 """Maximum number of groups whose nodes are also tried separately from those of other groups."""
 
-_TRIAL: Final = 0.25
-"""Share of the plan's time for one trial, so that nodes without the most expensive pods are tried as well."""
 _LENGTHS: Final = (MAX_REPLACED, 15, 10, 7, 5, 4, 3, 2, 1)
 _NAMED: Final = 3
 
@@ -447,20 +436,15 @@ class _ReplacementPlanner:
         best: ReplacementOption | None = None
         lengths = [length for length in _LENGTHS if length < len(accepted)]
         for length in (len(accepted), *lengths) if accepted else ():
-            old = [each for each in accepted[:length] if not self._is_late(each)]
-            new = self._new_nodes(old) if old else None
+            new = self._new_nodes(accepted[:length])
             if new == []:
                 break  # the pods fit on existing nodes, so neither this set nor a part of it needs a replacement
-            found = self._option(old, new)
+            found = self._option(accepted[:length], new)
             better = found is not None and (
                 best is None or _rank(found, self._threshold) > _rank(best, self._threshold)
             )
             best = found if better else best
         return best
-
-    def _is_late(self, candidate: ReplacementCandidate) -> bool:
-        """Return whether the namespace of one of the node's pods has used more of the plan's time than the others."""
-        return any(self._inputs.budget.exceeded(pod.namespace) for pod in candidate.moving)
 
     def _new_nodes(self, old: Sequence[ReplacementCandidate]) -> NewNodes | None:
         """Return the new nodes for a set of nodes.
@@ -473,7 +457,7 @@ class _ReplacementPlanner:
             return None
         self._trials -= 1
         pods = (pod for each in old for pod in each.moving)
-        return self._trial.new_nodes([each.node for each in old], pods, targets, self._inputs.budget.stage(_TRIAL))
+        return self._trial.new_nodes([each.node for each in old], pods, targets)
 
     def _option(self, old: Sequence[ReplacementCandidate], new: NewNodes | None) -> ReplacementOption | None:
         before = sum((self._prices[each.group.id] for each in old), start=Fraction(0))

@@ -398,9 +398,10 @@ def _extended(wanted: Mapping[str, Any], stored: Mapping[str, Any] | None) -> Ma
         for each in found
         if each in required
         or (
-            each.get("operator") in ("NotIn", "DoesNotExist")
-            # It may be trimtab's own of an earlier version of exemptNamespaces, or exclude all namespaces.
-            and each.get("key") != NAMESPACE_NAME
+            # A requirement for the name may be trimtab's own of an earlier version of exemptNamespaces.
+            (each.get("operator") == "NotIn" and not (missing and each.get("key") == NAMESPACE_NAME))
+            # All namespaces have a name.
+            or (each.get("operator") == "DoesNotExist" and each.get("key") != NAMESPACE_NAME)
         )
     ]
     return {**wanted, "matchExpressions": [*missing, *kept]} if missing or kept else wanted

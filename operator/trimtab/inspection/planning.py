@@ -47,7 +47,9 @@ class JointPlanCache:
         at, key = self._clock.monotonic(), _policy_generations(cluster.policies)
         if self._kept is not None:
             plan, made_at, revision, made_for = self._kept
-            most = UNCHANGED_SECONDS if revision == cluster.revision else CHANGED_SECONDS
+            # Readings of nodes are not part of the revision.
+            unchanged = revision == cluster.revision and not cluster.policies.pressure
+            most = UNCHANGED_SECONDS if unchanged else CHANGED_SECONDS
             if key == made_for and at - made_at < most:
                 return plan
         plan = _make_joint_plan(cluster)

@@ -62,7 +62,7 @@ from trimtab.pressure.report import (
 from trimtab.pressure.state import NodeState
 from trimtab.pressure.summary import no_pods
 from trimtab.pressure.thresholds import MEMORY_STALL, Threshold
-from trimtab.pressure.trends import MIN_VALUES, rough_seconds_to, seconds_to_thresholds
+from trimtab.pressure.trends import MAX_VALUES, MIN_VALUES, rough_seconds_to, seconds_to_thresholds
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +340,8 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         if isinstance(reading, NodeMeasurement):
             self._last_read[node.name] = reading.read_at
             if len(view.history) >= MIN_VALUES:
-                rough = rough_seconds_to(planner.thresholds, view.history[0], reading)
+                first = (view.history[0], view.history[-MAX_VALUES:][0])  # it may have fallen only lately
+                rough = min(rough_seconds_to(planner.thresholds, each, reading) for each in first)
         if rough <= ROUGH_FACTOR * APPROACHING_WITHIN:
             self._rough[node.name] = rough
         else:

@@ -43,8 +43,8 @@ MAX_READS: Final = 4096
 IDLE_TIMEOUT: Final = 85.0
 """Seconds after which an unused connection is closed. Kubelets close it after 90 seconds."""
 
-MAX_IDLE: Final = 4096
-"""Maximum number of connections that are kept, which limits their memory to 80 MiB. Connections to further kubelets are
+MAX_IDLE: Final = 3072
+"""Maximum number of connections that are kept, which limits their memory to 60 MiB. Connections to further kubelets are
 closed after each response, and each new one needs 0.6 ms of CPU time."""
 
 MAX_FILES: Final = 65536

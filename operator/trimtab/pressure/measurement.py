@@ -129,10 +129,12 @@ class NodeReadings(Struct, frozen=True):
     Attributes:
         latest: the latest result; ``None`` if the node was not read.
         history: the measurements, without pods.
+        uid: the UID of the node that was read; empty if it is not known, as in files.
     """
 
     latest: Reading | None = None
     history: Sequence[NodeMeasurement] = ()
+    uid: str = ""
 
 
 NOT_READ: Final = NodeReadings()

@@ -181,7 +181,7 @@ class Readings:
     def of_nodes(self) -> Iterator[tuple[str, NodeReadings]]:
         """Yield the name of each node, and what was read from it."""
         for name, found in self._nodes.items():
-            yield name, NodeReadings(found.latest, self.history(name))
+            yield name, NodeReadings(found.latest, self.history(name), found.uid)
 
     async def refresh(
         self,

@@ -65,7 +65,7 @@ def rough_seconds_to(thresholds: Iterable[Threshold], first: NodeMeasurement, la
     soonest, elapsed = math.inf, last.read_at - first.read_at
     for threshold in thresholds:
         now, before = last.signals.get(threshold.signal), first.signals.get(threshold.signal)
-        if now is None or before is None or now.available >= before.available:
+        if now is None or before is None or now.available >= before.available or elapsed <= 0:
             continue
         distance = now.available - threshold.value.of(now.capacity)
         if distance >= 0:

@@ -437,7 +437,7 @@ class TestExchange:
         }
 
     def test_budgets_count_only_the_victims_that_stay_chosen(self) -> None:
-        guard = budget("guard").selecting(tier="guarded").allowing(1)
+        guard = budget("guard").selecting(tier="guarded").allowing(2)
         a, b = (running(*each).labels(tier="guarded") for each in (("a", "n1", "4"), ("c", "n3", "1", 5)))
         things = [sized("n1"), sized("n2"), sized("n3"), a, running("b", "n2", "1", 1), b, guard]
         things += [running("x", "n2", "3", 100), running("y", "n3", "3", 100)]
@@ -445,11 +445,12 @@ class TestExchange:
         found = planned(batch, *things)
         assert preemptions(found) == {"small": ("n2", ["b"]), "large": ("n1", ["a"]), "third": ("n3", ["c"])}
         chosen = [each.preemption for each in found if isinstance(each, Reject)]
-        assert [each and each.violations for each in chosen] == [0, 0, 1], "the victim of the small pod is one no more"
+        assert [each and each.violations for each in chosen] == [0, 0, 0], "the victim of the small pod is one no more"
 
     def test_no_preemptor_violates_a_budget_for_another_one(self) -> None:
         things = [sized("n1"), sized("n2"), running("a", "n1", "4"), running("other", "n2", "3", 100)]
-        things += [running("b", "n2", "1", 1).labels(tier="guarded"), budget("guard").selecting(tier="guarded")]
+        things += [running("b", "n2", "1", 1).labels(tier="guarded")]
+        things.append(budget("guard").selecting(tier="guarded").allowing(0))
         found = planned([pending("small", "1", 9), pending("large", "4", 9)], *things)
         assert preemptions(found) == {"small": ("n1", ["a"])}
 

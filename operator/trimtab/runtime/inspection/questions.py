@@ -114,6 +114,8 @@ def _explain_node(cluster: ClusterInput, question: Question) -> Any:
 
     if question.name not in cluster.snapshot.nodes.slot_of:
         raise not_found(NODES, question.name)
+    if cluster.policies.pressure and question.name not in cluster.stats.readings(cluster.snapshot, now=cluster.now):
+        raise NotServed(f"the operator reads no stats of node {question.name}")  # the command finds other stats
     return explain_node(cluster, question.name)
 
 

@@ -238,8 +238,12 @@ class OperatorStats(NodeStats):
 
     def readings(self, snapshot: Snapshot, *, now: float) -> Mapping[str, NodeReadings]:  # noqa: ARG002
         """Return what was read from each node, by name. A node that was recreated since then has no readings."""
-        uids = {name: snapshot.nodes.node(slot).uid for name, slot in snapshot.nodes.slot_of.items()}
-        return {name: found for name, found in self._held.items() if found.uid in ("", uids.get(name, found.uid))}
+        nodes = snapshot.nodes
+        return {
+            name: found
+            for name, found in self._held.items()
+            if name in nodes.slot_of and found.uid in ("", nodes.node(nodes.slot_of[name]).uid)
+        }
 
 
 def _measured_at(measurement: NodeMeasurement) -> float:

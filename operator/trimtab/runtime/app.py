@@ -221,6 +221,7 @@ class App:
                 "Started the watches on API server %s", server, extra={"server": server, "identity": self._identity}
             )
             watching.append(asyncio.create_task(definitions.run(), name="definitions"))
+            stack.push_async_callback(end_tasks, watching[-1:])  # a later request would find the transport closed
             if settings.inspection is not None and shared is not None:
                 watching.append(self._inspect(stack, settings.inspection, api, shared, watches, published))
             if await self._wait_until_leading(watching):

@@ -64,3 +64,24 @@ async def test_failed_task_is_logged_and_restarted(
         assert failing == [True]
         made.stop()
         await asyncio.wait_for(running, 10)
+
+
+async def test_discovery_ends_before_the_transport_closes() -> None:
+    async with fake_server() as server:
+        registry = CollectorRegistry()
+        made = App(
+            Settings(),
+            ServerConfig(server=server.url),
+            identity="me",
+            registry=registry,
+            metrics=RuntimeMetrics(registry),
+            leading=lambda: False,
+        )
+        running = asyncio.create_task(made.run(), name="app")
+        definitions: list[asyncio.Task[Any]] = []
+        while not definitions:
+            await asyncio.sleep(0)
+            definitions = [each for each in asyncio.all_tasks() if each.get_name() == "definitions"]
+        made.stop()
+        await asyncio.wait_for(running, 10)
+        assert definitions[0].cancelled(), "its next request would fail on the closed transport"

@@ -1,5 +1,6 @@
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +13,7 @@ from trimtab import __version__
 from trimtab.kube import api as kube_api
 from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
-from trimtab.kube.connection.transport import Transport
+from trimtab.kube.connection.transport import IterationTurns, Transport
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import METADATA_ONLY
 
@@ -414,3 +415,48 @@ async def test_a_token_is_never_sent_to_another_server(server, rotating):
         async with session.get(f"{server.url}{NODES}") as response:
             assert response.status == 200
         assert "Authorization" not in other.requests[0][2]
+
+
+async def iterations_of(turns: IterationTurns, *, calls: int, cancel: tuple[int, ...] = ()) -> dict[int, int]:
+    """Take turns concurrently, and return for each call that was not cancelled the iteration in which it continued."""
+    continued: dict[int, int] = {}
+    iteration = 0
+
+    async def call(number: int) -> None:
+        await turns.take()
+        continued[number] = iteration
+
+    tasks = [asyncio.create_task(call(number)) for number in range(calls)]
+    while not all(each.done() for each in tasks):
+        await asyncio.sleep(0)
+        iteration += 1
+        if iteration == 1:
+            for number in cancel:
+                tasks[number].cancel()
+    return continued
+
+
+async def test_few_responses_are_handled_in_an_iteration_of_the_event_loop():
+    continued = await iterations_of(IterationTurns(4), calls=19)
+    assert list(continued) == list(range(19))
+    assert max(Counter(continued.values()).values()) == 4
+
+
+async def test_a_caller_that_is_cancelled_takes_no_turn():
+    turns = IterationTurns(2)
+    continued = await iterations_of(turns, calls=9, cancel=(3, 4, 8))
+    assert list(continued) == [0, 1, 2, 5, 6, 7]
+    assert list((await iterations_of(turns, calls=2)).values()) == [0, 0], "nobody waits any more"
+
+
+async def test_responses_that_arrive_together_are_all_returned(server, transport):
+    together = asyncio.Barrier(20)
+
+    async def handle(request: web.Request) -> web.Response:
+        await together.wait()
+        return web.json_response({"path": request.path})
+
+    server.answer(*[handle] * 20)
+    paths = [f"{NODES}/n{number}" for number in range(20)]
+    answered = await asyncio.gather(*(transport.request("GET", path) for path in paths))
+    assert [each["path"] for each in answered] == paths

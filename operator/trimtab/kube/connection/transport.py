@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
@@ -36,6 +37,13 @@ DEAD_PEER_TIMEOUT: Final = 30.0
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAX_ERROR_BYTES: Final = 2**16
 """Maximum number of bytes read from the error response of a stream."""
+RESPONSES_PER_ITERATION: Final = 4
+"""Maximum number of responses that are returned to their callers in one iteration of the event loop.
+
+The event loop sends the requests of an iteration at its end. An API server that has many requests of the same kind
+answers most of them at once. If all callers continued in one iteration, the server would be idle until the last of them
+had handled its response and prepared its next request.
+"""
 TLS_CLOSE_TIMEOUT: Final = 0.5
 """Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down, before it ends them."""
 
@@ -88,6 +96,7 @@ class Transport:
         self._sessions: list[aiohttp.ClientSession] = []
         self._own: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._turns = IterationTurns(RESPONSES_PER_ITERATION)
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,6 +231,7 @@ class Transport:
                     status = response.status
         finally:
             self._observe(method, status, loop.time() - began)
+        await self._turns.take()
         if status >= 300:
             raise _error(response, body)
         return _decoded(body, response)
@@ -273,6 +283,44 @@ class Transport:
         if self._own is None or self._own.closed:
             self._own = self.borrowed_session()
         return self._own
+
+
+class IterationTurns:
+    """Lets a limited number of callers continue in each iteration of the event loop, in the order of their calls.
+
+    Args:
+        limit: the number of callers.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    async def take(self) -> None:
+        """Wait until the caller may continue."""
+        loop = asyncio.get_running_loop()
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._begin_iteration, loop)
+        if self._left:
+            self._left -= 1
+            return
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _begin_iteration(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._left = self._limit
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():  # it was cancelled
+                turn.set_result(None)
+                self._left -= 1
+        self._scheduled = self._left < self._limit
+        if self._scheduled:
+            loop.call_soon(self._begin_iteration, loop)
 
 
 async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[bytes]:

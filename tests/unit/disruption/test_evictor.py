@@ -26,6 +26,7 @@ from trimtab.disruption.evictor.requests import (
     TAINTING,
     EvictionRequest,
     Requester,
+    ResponseCode,
 )
 from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECOND, EvictionRetries
 from trimtab.disruption.evictor.waiting_requests import REFUSAL_EXPIRY
@@ -33,6 +34,7 @@ from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
+from trimtab.kube.resources import PODS
 
 pytestmark = pytest.mark.looptime
 
@@ -689,6 +691,34 @@ async def test_eviction_with_lost_response_counts_once():
     [record] = world.evictor.history
     assert (record.request.pod, record.result, record.request.requester) == ("web-1", EVICTED, DRAIN)
     assert len(world.asked) == 1
+
+
+@pytest.mark.parametrize(("grace", "asked"), [(None, 1), (5, 2)])
+async def test_requester_that_repeats_a_lost_eviction_reads_the_pod_first(grace: int | None, asked: int):
+    world = World()
+    world.api.lose = 1
+    pod = world.add("web-1")
+    path = PODS.path("web-1", namespace="shop")
+    first = admitted(world, pod, TAINTS, deadline=0.0)
+    assert (await world.evictor.send(first, world.api, timeout=10.0)).code is ResponseCode.IN_DOUBT
+    condition = {"type": EVICTION_CONDITION[0], "reason": EVICTION_CONDITION[1], "status": "True"}
+    metadata = {"name": "web-1", "namespace": "shop", "uid": pod.uid, "deletionTimestamp": "2026-11-20T12:00:00Z"}
+    world.api.put(path, {"metadata": metadata, "status": {"conditions": [condition]}})
+    world.snapshot.put(pod)  # the watch does not show it yet
+    again = admitted(world, pod, TAINTS, deadline=0.0, grace_period=grace)
+    assert (await world.evictor.send(again, world.api, timeout=10.0)).granted
+    assert len(world.asked) == asked
+    assert len(world.evictor.history) == 1
+
+
+async def test_lost_eviction_is_repeated_if_the_pod_is_running():
+    world = World()
+    pod = world.add("web-1")
+    world.api.fail(Unreachable("cut"))
+    first = admitted(world, pod, TAINTS, deadline=0.0)
+    assert (await world.evictor.send(first, world.api, timeout=10.0)).code is ResponseCode.IN_DOUBT
+    assert (await world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)).granted
+    assert [name for name, _ in world.asked] == ["web-1", "web-1"]
 
 
 async def test_uncertain_disruption_stays_outstanding():

@@ -56,6 +56,7 @@ from trimtab.controller.history import History, NoHistory
 from trimtab.disruption.background_evictions import BACKGROUND_TIMEOUT
 from trimtab.disruption.evictor.eviction_api import (
     attempt_result_of,
+    confirm_eviction,
     evict_once,
     mark_disrupted,
     send_deletion,
@@ -73,6 +74,7 @@ from trimtab.disruption.evictor.requests import (
     EvictionRequest,
     EvictionResponse,
     Requester,
+    ResponseCode,
 )
 from trimtab.disruption.evictor.retries import EvictionRetries
 from trimtab.disruption.evictor.waiting_requests import BUDGET, REFUSAL_EXPIRY, PendingEviction, WaitingRequests
@@ -235,6 +237,7 @@ class Evictor:
         self._terminating: dict[str, _TerminatingPod] = {}
         self._waiting = WaitingRequests()
         self._windows: dict[LimitScope, SlidingWindow] = {}
+        self._lost: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of a request sent in vain
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
@@ -445,10 +448,10 @@ class Evictor:
         return answer
 
     async def send(self, permit: Permit, api: Api, *, timeout: float) -> EvictionResponse:
-        """Send the eviction or deletion once and conclude the permit with the response, without reading the pod.
+        """Send the eviction or deletion once and conclude the permit with the response.
 
-        The method is meant for requesters that retry until the pod no longer exists. They may repeat a request whose
-        response was lost, because it has the pod's UID as a precondition.
+        The method is meant for requesters that retry until the pod no longer exists. If the response to the previous
+        eviction was lost, the pod is read first, because the watch may not show yet that it is terminating.
 
         Args:
             permit: a permit from :meth:`admit`.
@@ -456,17 +459,33 @@ class Evictor:
             timeout: timeout of the request in seconds.
         """
         self.begin(permit)
-        how = permit.request.how
+        request, how = permit.request, permit.request.how
         try:
             if how == "Delete":
-                outcome = await send_deletion(api, permit.request, timeout=timeout)
+                outcome = await send_deletion(api, request, timeout=timeout)
             else:
-                outcome = await send_eviction(api, permit.request, timeout=timeout)
+                outcome = await self._confirm_lost(request, api, timeout=timeout) or await send_eviction(
+                    api, request, timeout=timeout
+                )
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise
+        self._lost.pop(request.uid, None)
+        if outcome.code is ResponseCode.IN_DOUBT:
+            self._lost[request.uid] = (request.grace_period, self._now())
         self.conclude(permit, attempt_result_of(outcome, how=how))
         return outcome
+
+    async def _confirm_lost(self, request: EvictionRequest, api: Api, *, timeout: float) -> EvictionResponse | None:
+        """Return the response to the previous request if it was lost and the pod shows it; otherwise ``None``.
+
+        A request with another grace period is sent in any case, because it may shorten that of a terminating pod.
+        """
+        grace, _ = self._lost.get(request.uid, (-1, 0.0))
+        if grace != request.grace_period:
+            return None
+        confirmed = await confirm_eviction(api, request, timeout=timeout)
+        return None if confirmed is None or confirmed.code is ResponseCode.IN_DOUBT else confirmed
 
     async def mark_disruption_target(
         self, request: EvictionRequest, api: Api, *, reason: str, message: str, timeout: float
@@ -767,6 +786,7 @@ class Evictor:
         self._cleanup_at = now + CLEANUP_PERIOD
         self._still_terminating(now)
         self._waiting.drop_expired(now)
+        self._lost = {uid: lost for uid, lost in self._lost.items() if now - lost[1] < WATCH_LAG}
         for pace in self._windows.values():
             pace.wait(now)  # drops entries that are older than a minute
         self._windows = {scope: pace for scope, pace in self._windows.items() if pace}

@@ -824,12 +824,25 @@ def test_split_service_account_is_bound_only_to_its_roles() -> None:
         },
         "trimtab-kubelet-stats": {"trimtab-kubelet-stats"},
     }
-    leases = {
-        each["metadata"]["name"].removesuffix("-lease"): each["rules"][1]["resourceNames"]
-        for each in made
-        if each["kind"] == "Role" and each["metadata"]["name"].endswith("-lease")
+    accounts = bound.keys() - {"trimtab-kubelet-stats"}
+    assert lease_names(made, "update") == {name: [name, f"{name}-acting"] for name in accounts}
+    assert lease_names(made, "watch") == {name: [name] for name in accounts}
+
+
+def test_only_candidates_of_leader_election_may_watch_its_lease() -> None:
+    assert lease_names(render(), "watch") == {"trimtab": ["trimtab"]}
+    assert lease_names(render("--set", "leaderElection.enabled=false"), "watch") == {}
+
+
+def lease_names(manifests: list[dict[str, Any]], verb: str) -> dict[str, list[str]]:
+    """The names of the Leases for which the role of each deployment has a verb."""
+    return {
+        role["metadata"]["name"].removesuffix("-lease"): rule["resourceNames"]
+        for role in manifests
+        if role["kind"] == "Role" and role["metadata"]["name"].endswith("-lease")
+        for rule in role["rules"]
+        if verb in rule["verbs"]
     }
-    assert leases == {name: [name, f"{name}-acting"] for name in bound if name != "trimtab-kubelet-stats"}
 
 
 def test_split_admission_policies_permit_only_the_controllers_writes() -> None:

@@ -157,9 +157,13 @@ def test_the_taint_manager_reads_the_leases_of_nodes_and_no_others() -> None:
 
 def test_the_operator_may_touch_no_lease_but_its_own() -> None:
     role = the("Role", "trimtab-lease")
-    assert rights(role) == right(LEASES, "create", "get", "update")
-    bound = [rule for rule in role["rules"] if rule["verbs"] != ["create"]]
-    assert [rule["resourceNames"] for rule in bound] == [[Settings().lease_name, Settings().lease_name + SUFFIX]]
+    assert rights(role) == right(LEASES, "create", "get", "update", "watch")
+    name = Settings().lease_name
+    assert {tuple(rule["verbs"]): rule.get("resourceNames") for rule in role["rules"]} == {
+        ("create",): None,
+        ("get", "update"): [name, name + SUFFIX],
+        ("watch",): [name],
+    }
     assert role["metadata"]["namespace"] == NAMESPACE
     assert rights(the("ClusterRole", "trimtab-acting")) == right(LEASES, "list"), "those of operators elsewhere"
 

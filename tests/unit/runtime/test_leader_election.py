@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import looptime
 import pytest
@@ -14,7 +16,7 @@ from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from tests.fixtures.golden import Golden
 from tests.strategies import examples
-from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError, Unreachable
+from trimtab.kube.api import Conflict, Forbidden, IdleTimeout, NotFound, ServerError, Unreachable
 from trimtab.runtime.leader_election.elector import ElectionTimings, LeaderElector
 
 pytestmark = pytest.mark.looptime
@@ -22,15 +24,60 @@ pytestmark = pytest.mark.looptime
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/trimtab/leases/trimtab"
 
 
+HUNG = math.inf
+"""The lag of a watch that delivers nothing."""
+
+
+class Server(FakeApi):
+    """Streams a chunk to the watches for each write of the Lease."""
+
+    watches: tuple[asyncio.Queue[float], ...] = ()
+
+    def _store(self, path: str, obj: dict[str, Any]) -> dict[str, Any]:
+        for each in self.watches:
+            each.put_nowait(now())
+        return super()._store(path, obj)
+
+    @asynccontextmanager
+    async def stream(self, path, *, params=None, idle_timeout=60.0, lag=0.0, **_options):
+        params = dict(params or {})
+        self.calls.append(Call("WATCH", path, params, None, ""))
+        assert params["fieldSelector"] == "metadata.name=trimtab"
+        for fault in self.faults:
+            if fault.hits("WATCH", path):
+                fault.times -= 1
+                raise fault.error
+        written: asyncio.Queue[float] = asyncio.Queue()
+        if params.get("resourceVersion") != self.objects.get(LEASE, {}).get("metadata", {}).get("resourceVersion"):
+            written.put_nowait(now())
+        self.watches = (*self.watches, written)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                try:
+                    async with asyncio.timeout(idle_timeout):
+                        at = await written.get()
+                        await asyncio.sleep(at + lag - now())
+                except TimeoutError:
+                    raise IdleTimeout("silent") from None
+                yield b"{}"
+
+        try:
+            yield chunks()
+        finally:
+            self.watches = tuple(each for each in self.watches if each is not written)
+
+
 class Link:
     """One candidate's connection to the shared fake server: it can be cut or hang while the others' work."""
 
-    def __init__(self, api: FakeApi) -> None:
+    def __init__(self, api: Server, *, watch_lag: float = 0.0) -> None:
         self.api = api
         self.down = False
         self.hangs = False
         self.latency = 0.0
         self.loses_answers = 0
+        self.watch_lag = watch_lag
 
     async def request(self, method, path, **options):
         await asyncio.sleep(self.latency)
@@ -45,13 +92,18 @@ class Link:
             raise Unreachable("the answer was lost")
         return response
 
-    def stream(self, path, **options):
-        raise NotImplementedError
+    @asynccontextmanager
+    async def stream(self, path, **options):
+        if self.down:
+            raise Unreachable("cut")
+        lag = HUNG if self.hangs else self.watch_lag
+        async with self.api.stream(path, lag=lag, **options) as chunks:
+            yield chunks
 
 
 @pytest.fixture
-def api() -> FakeApi:
-    return FakeApi()
+def api() -> Server:
+    return Server()
 
 
 def candidate(link, identity: str, *, clock: LoopClock | None = None) -> LeaderElector:
@@ -120,7 +172,28 @@ async def test_a_second_candidate_waits_as_long_as_the_first_renews(api):
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.5, 0.9])
 async def test_a_killed_leader_is_followed_after_the_lease_duration(api, phase: float):
-    a, b = candidate(api, "a"), candidate(api, "b")
+    assert await takeover(api, Link(api), phase=phase) == pytest.approx(15)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("watch", ["forbidden", "rejected", "hangs", "ends", "2 s late", "5 s late", "14 s late"])
+async def test_faulty_watch_delays_a_takeover_by_at_most_the_period_of_the_reads(api, watch: str, phase: float):
+    link = Link(api)
+    match watch:
+        case "forbidden":
+            api.fail(Forbidden("cannot watch", status=403), times=1000, method="WATCH")
+        case "rejected":
+            api.fail(ServerError("etcd", status=500), times=1000, method="WATCH")
+        case "ends":
+            link.stream = ended
+        case _:
+            link.watch_lag = HUNG if watch == "hangs" else float(watch.split()[0])
+    assert 15 <= await takeover(api, link, phase=phase) <= 16
+
+
+async def takeover(api: Server, link: Link, *, phase: float) -> float:
+    """Kill a leader one second after its last renewal, and return the seconds from that until the takeover."""
+    a, b = candidate(api, "a"), candidate(link, "b")
     async with leading(a):
         killed = asyncio.create_task(asyncio.sleep(11))
         await asyncio.sleep(phase)
@@ -129,8 +202,101 @@ async def test_a_killed_leader_is_followed_after_the_lease_duration(api, phase: 
             assert a._renewing is not None
             a._renewing.cancel()
             await waiting
-        assert 10 + 15 <= now() <= 10 + 15 + 1  # the last renewal was at 10, and was read within a second
         assert api.objects[LEASE]["spec"]["leaseTransitions"] == 1
+        return now() - 10
+
+
+@asynccontextmanager
+async def ended(_path, **_options):
+    """A watch that the server ends at once with an error event: its resource version is too old."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"type":"ERROR"}'
+
+    yield chunks()
+
+
+async def test_one_of_two_candidates_follows_a_killed_leader_after_the_lease_duration(api):
+    a, b, c = (candidate(api, name) for name in "abc")
+    async with leading(a):
+        await asyncio.sleep(0.3)
+        async with acquiring(b) as first, acquiring(c) as second:
+            await asyncio.sleep(10.7)
+            assert a._renewing is not None
+            a._renewing.cancel()
+            await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+            assert now() == pytest.approx(10 + 15)
+            await asyncio.sleep(60)
+            assert [b.leading, c.leading].count(True) == 1
+            assert api.objects[LEASE]["spec"]["leaseTransitions"] == 1
+
+
+async def test_candidate_that_was_cut_off_does_not_take_over_a_renewed_lease(api):
+    """Its last observation has expired, so its next request is a write, which the API server rejects."""
+    link = Link(api)
+    a, b = candidate(api, "a"), candidate(link, "b")
+    async with leading(a), acquiring(b) as waiting:
+        await asyncio.sleep(5)
+        link.down = True
+        await asyncio.sleep(20)
+        api.calls.clear()
+        link.down = False
+        await asyncio.sleep(1.5)
+        assert "b" in [call.body["spec"]["holderIdentity"] for call in api.sent("PUT")]
+        await asyncio.sleep(60)
+        assert a.leading
+        assert not waiting.done()
+        assert api.objects[LEASE]["spec"]["leaseTransitions"] == 0
+
+
+async def test_candidate_reads_the_lease_once_a_second_and_at_each_renewal(api):
+    a, b = candidate(api, "a"), candidate(api, "b")
+    async with leading(a):
+        await asyncio.sleep(0.3)
+        async with acquiring(b):
+            await asyncio.sleep(9.8)
+            api.calls.clear()
+            await asyncio.sleep(60)
+    assert 60 <= len(api.sent("GET")) <= 60 + 30
+    assert not api.sent("WATCH"), "the first one continues"
+
+
+@pytest.mark.parametrize(
+    ("watch", "expected"),
+    [("hangs", 60 / 15), ("ends", 60), ("rejected", 60), ("forbidden", 1)],
+)
+async def test_faulty_watch_is_replaced_at_most_once_a_second(api, watch: str, expected: float):
+    link = Link(api, watch_lag=HUNG if watch == "hangs" else 0.0)
+    opened = 0
+    working = ended if watch == "ends" else link.stream
+
+    def stream(path, **options):
+        nonlocal opened
+        opened += 1
+        return working(path, **options)
+
+    link.stream = stream
+    errors = {"forbidden": Forbidden("cannot watch", status=403), "rejected": ServerError("etcd", status=500)}
+    if watch in errors:
+        api.fail(errors[watch], times=1000, method="WATCH")
+    a, b = candidate(api, "a"), candidate(link, "b")
+    async with leading(a), acquiring(b):
+        await asyncio.sleep(100)
+        opened = 0
+        await asyncio.sleep(60)
+        assert opened == expected
+        assert b.holder == "a"
+
+
+async def test_watch_ends_with_the_takeover(api):
+    a, b = candidate(api, "a"), candidate(api, "b")
+    async with leading(a), acquiring(b) as waiting:
+        await asyncio.sleep(5)
+        assert len(api.watches) == 1
+        await a.release()
+        await waiting
+        await asyncio.sleep(0)
+        assert api.watches == ()
 
 
 async def test_candidate_attempts_when_the_observed_lease_expires(api):
@@ -144,20 +310,22 @@ async def test_candidate_attempts_when_the_observed_lease_expires(api):
         assert now() == pytest.approx(15.3), "15 s after the first read"
 
 
-async def test_released_lease_is_acquired_at_the_next_attempt(api):
-    b = candidate(api, "b")
-    async with acquiring(b) as waiting:
-        async with candidate(api, "a") as a:
-            await a.acquire()
-            await asyncio.sleep(7)
-        released_at = now()
-        spec = api.objects[LEASE]["spec"] if api.objects[LEASE]["spec"]["holderIdentity"] == "" else None
-        assert spec is None or spec["leaseDurationSeconds"] == 1
-        assert not a.leading
-        assert not a.lost.is_set()
-        await waiting
-        assert now() - released_at <= 2
-        assert api.objects[LEASE]["spec"]["holderIdentity"] == "b"
+@pytest.mark.parametrize(("watch_lag", "longest"), [(0.0, 0.0), (HUNG, 1.0)])
+async def test_released_lease_is_acquired_at_once(api, watch_lag: float, longest: float):
+    b = candidate(Link(api, watch_lag=watch_lag), "b")
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        await asyncio.sleep(0.3)
+        async with acquiring(b) as waiting:
+            await asyncio.sleep(6.9)
+            released_at = now()
+            await a.release()
+            assert api.objects[LEASE]["spec"]["leaseDurationSeconds"] == 1
+            assert not a.leading
+            assert not a.lost.is_set()
+            await waiting
+            assert now() - released_at <= longest
+            assert api.objects[LEASE]["spec"]["holderIdentity"] == "b"
 
 
 async def test_disconnected_leader_stops_before_the_lease_expires(api, golden: Golden):
@@ -397,11 +565,12 @@ def test_timings_that_cannot_work_are_refused(wrong):
     cuts=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 40), st.sampled_from(["down", "hangs"])), max_size=6),
     links=st.lists(st.integers(0, 2), min_size=6, max_size=6),
     latencies=st.lists(st.floats(0, 3), min_size=3, max_size=3),
+    lags=st.lists(st.sampled_from([0.0, 0.5, 7.0, 14.9, HUNG]), min_size=3, max_size=3),
 )
-def test_two_candidates_never_lead_at_the_same_time_under_faults(cuts, links, latencies):
+def test_two_candidates_never_lead_at_the_same_time_under_faults(cuts, links, latencies, lags):
     async def scenario() -> None:
-        api = FakeApi()
-        connections = [Link(api) for _ in range(3)]
+        api = Server()
+        connections = [Link(api, watch_lag=lag) for lag in lags]
         for connection, latency in zip(connections, latencies, strict=True):
             connection.latency = latency
         electors = [candidate(link, f"c{index}") for index, link in enumerate(connections)]

@@ -6,7 +6,7 @@ and writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -103,6 +103,27 @@ class LeaseLock:
             )
         except NotFound:
             return None
+
+    async def watch(self, changed: Callable[[], None], *, since: str, idle_timeout: float) -> None:
+        """Call ``changed`` for each change of the Lease, until the API server ends the watch.
+
+        It does not decode the events, so an error in the stream, or a part of an event, counts as a change.
+
+        Args:
+            changed: called for all data that the API server sends.
+            since: resource version after which changes are reported; ``""`` to report the current state first.
+            idle_timeout: seconds without data after which the watch fails.
+
+        Raises:
+            ApiError: the API server rejected the watch.
+            Unreachable: the connection failed, or received no data for ``idle_timeout``.
+        """
+        params = {"watch": "true", "fieldSelector": f"metadata.name={self.name}"}
+        params |= {"resourceVersion": since} if since else {}
+        path = LEASES.path(namespace=self.namespace)
+        async with self._api.stream(path, params=params, idle_timeout=idle_timeout) as chunks:
+            async for _ in chunks:
+                changed()
 
     async def write(self, lease: Lease, *, timeout: float) -> Lease:
         """Replace the Lease that was read, or create it, and return it with its new resource version.

@@ -29,4 +29,8 @@ def lease_permissions(*, namespace: str, lease_name: str, leader_elect: bool) ->
     ]
     if leader_elect:
         found += requirements("get update", LEASES, namespace=namespace, name=lease_name, granted_by=ELECTION_VALUE)
+        # Without a watch, this process may take over up to a second later.
+        found += requirements(
+            "watch", LEASES, namespace=namespace, name=lease_name, granted_by=ELECTION_VALUE, essential=False
+        )
     return tuple(found)

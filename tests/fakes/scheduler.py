@@ -65,9 +65,6 @@ class Reports:
         assert seconds >= 0
         self.rejects.append(reject)
 
-    def preemption_ended(self, reject: Reject) -> None:
-        assert reject.preemption is not None
-
     def failed(self, pod: Pod, node: str, message: str) -> None:
         self.failures.append((pod.key, node, message))
 

@@ -354,7 +354,6 @@ class Scheduler(Loop):
     def _preemption_ended(self, queued: QueuedPod, reject: Reject, succeeded: bool) -> None:
         now = self._clock.monotonic()
         del self._preempting[reject.pod.uid]
-        self._reporter.preemption_ended(reject)
         if succeeded and reject.preemption is not None and reject.preemption.victims:
             self._queue.reject(queued, reject.rejected_by, now)
         elif succeeded:  # it fits already, so no end of a victim would wake it

@@ -100,16 +100,13 @@ class SchedulingReporter(Protocol):
     def rejected(self, reject: Reject, *, seconds: float) -> None:
         """Report a pod that fits on no node, with its preemption if there is one.
 
-        If there is a preemption, it writes the pod's condition PodScheduled.
+        If there is a preemption, its nomination writes the pod's condition PodScheduled. The reporter writes the
+        condition if the nomination has not.
 
         Args:
             reject: the decision.
             seconds: duration of this attempt.
         """
-        ...
-
-    def preemption_ended(self, reject: Reject) -> None:
-        """Write the condition PodScheduled of a preemptor if its preemption has not written it."""
         ...
 
     def failed(self, pod: Pod, node: str, message: str) -> None:

@@ -200,6 +200,12 @@ WAITING_DELAY: Final = 5.0
 Most victims have ended by then, and the pod is bound.
 """
 
+NOMINATION_DELAY: Final = 1.0
+"""Seconds after which the condition of a preemptor is written, unless its nomination has written the condition.
+
+The nomination omits it if the pod has changed. Until then the watch reports the nomination.
+"""
+
 CONFLICT_DELAY: Final = 0.5
 """Seconds after which a condition is written again if the pod has changed. Until then the watch reports the change."""
 
@@ -520,11 +526,8 @@ class SchedulerReporter:
             self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=WAITING_DELAY if waits else 0.0)
         else:  # the request that nominates the pod writes the condition, too
             self._conditions.discard(pod.uid)
+            self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=NOMINATION_DELAY)
         self._backlog.put(_Event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING))
-
-    def preemption_ended(self, reject: Reject) -> None:
-        """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.preemption_ended`."""
-        self._conditions.put(reject.pod, reasons.UNSCHEDULABLE, reject.message, after=CONFLICT_DELAY)
 
     def failed(self, pod: Pod, node: str, message: str) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.failed`."""

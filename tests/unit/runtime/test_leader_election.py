@@ -263,7 +263,7 @@ async def test_candidate_reads_the_lease_once_a_second_and_at_each_renewal(api):
 
 @pytest.mark.parametrize(
     ("watch", "expected"),
-    [("hangs", 60 / 15), ("ends", 60), ("rejected", 60), ("forbidden", 1)],
+    [("hangs", 60 / 10), ("ends", 60), ("rejected", 60), ("forbidden", 1)],
 )
 async def test_faulty_watch_is_replaced_at_most_once_a_second(api, watch: str, expected: float):
     link = Link(api, watch_lag=HUNG if watch == "hangs" else 0.0)

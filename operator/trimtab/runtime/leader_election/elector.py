@@ -189,14 +189,14 @@ class LeaderElector:
     async def _watch(self, changed: Wakeup) -> None:
         """Wake the candidate for each change of the Lease, until cancelled.
 
-        The leader renews the Lease several times in ``lease_duration``, so a watch that is silent for that long hangs.
-        A new watch starts at once, but at most one per ``read_period``.
+        The leader renews the Lease several times in ``renew_deadline``, so a watch that is silent for that long may
+        hang. A new watch starts at once, but at most one per ``read_period``.
         """
         while True:
             began, period = self._clock.monotonic(), self._timings.read_period
             since = "" if self._observed is None else self._observed.resource_version
             try:
-                await self._lock.watch(changed.wake, since=since, idle_timeout=self._timings.lease_duration)
+                await self._lock.watch(changed.wake, since=since, idle_timeout=self._timings.renew_deadline)
             except (ApiError, Unreachable) as error:
                 logger.debug("Watch of %s failed; retrying: %s", self._lock, error)
                 if isinstance(error, Forbidden):

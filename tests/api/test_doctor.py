@@ -50,7 +50,8 @@ def account(cluster: Cluster, namespace: str) -> str:
     """A service account that may renew Leases in its namespace, but not list those of other operators."""
     client = cluster.client
     client.request("POST", SERVICE_ACCOUNTS.path(namespace=namespace), {"metadata": {"name": "operator"}})
-    rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}]
+    verbs = ["get", "create", "update", "watch"]
+    rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lease"}
     subjects = [{"kind": "ServiceAccount", "name": "operator", "namespace": namespace}]
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"

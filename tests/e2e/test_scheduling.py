@@ -37,8 +37,8 @@ CPU = "100m"
 """A node has room for exactly :data:`PER_NODE` of these pods."""
 OURS = "--controllers=scheduler"
 LEASE_SECONDS = float(TIMINGS.lease_duration)
-TAKEOVER_DELAY = 0.5
-"""Seconds from the expiry of the leader's Lease to the takeover. It takes milliseconds, unless the machine is busy."""
+TAKEOVER_DELAY = 1.0
+"""Seconds from the expiry of the leader's Lease to the takeover: milliseconds, and half a second on a busy machine."""
 FIRST_BINDING_DELAY = 1.5
 """Seconds from the takeover to the first binding of the standby, which reads its policies first."""
 BINDINGS = f"""\

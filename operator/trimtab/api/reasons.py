@@ -661,7 +661,7 @@ NODE_IDENTITY_MISMATCH: Final = "NodeIdentityMismatch"
 """A machine references a node with a different UID, provider ID, machine or cluster, so the node is not assigned to it.
 """
 NODE_NOT_CONFIRMED: Final = "NodeNotConfirmed"
-"""A machine references a node, but no UID, provider ID or annotation confirms the reference."""
+"""A machine references a node, but neither a UID nor an annotation confirms the reference."""
 SEVERAL_CLUSTERS: Final = "SeveralClusters"
 """The objects of Cluster API or the Machine API belong to several clusters, and ``nodeGroupAutoDiscovery.clusterName``
 is not set. No node group of that API is scaled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.cluster_state import (
@@ -28,7 +29,8 @@ class Observed:
     """A node group in a snapshot.
 
     Each word describes a machine: ``x`` has no node, ``x=ready`` has a ready node, ``x=new`` has a node that is not
-    ready, ``x!`` has failed, ``x-`` is being deleted. ``@5`` means that it was created 5 seconds after :data:`T0`.
+    ready, ``x~ready`` has a ready node that does not confirm it, ``x!`` has failed, ``x-`` is being deleted. ``@5``
+    means that it was created 5 seconds after :data:`T0`.
     """
 
     def __init__(self, target: int, machines: str = "", *, name: str = "a", **more: Any) -> None:
@@ -48,7 +50,8 @@ class Observed:
     def _machine(self, word: str) -> GroupMachine:
         word, _, time = word.partition("@")
         created = T0 + float(time or 0)
-        word, _, how = word.partition("=")
+        unconfirmed = "~" in word
+        word, _, how = word.replace("~", "=").partition("=")
         name = word.rstrip("!-")
         state = {"!": MachineState.FAILED, "-": MachineState.DELETING}.get(word[-1], MachineState.PENDING)
         node = ""
@@ -57,7 +60,11 @@ class Observed:
             self.nodes[node] = _node(node, created, ready=how == "ready")
             state = MachineState.RUNNING if state is MachineState.PENDING else state
         reason = "InsufficientResources" if state is MachineState.FAILED else ""
-        return GroupMachine("m", name, state, node=node, since=created, reason=reason)
+        made = GroupMachine("m", name, state, node=node, since=created, reason=reason)
+        if not unconfirmed:
+            return made
+        state = MachineState.UNCONFIRMED if state is MachineState.RUNNING else state
+        return replace(made, state=state, node="", unconfirmed_node=node)
 
 
 def _node(name: str, created: float, *, ready: bool) -> Node:
@@ -71,7 +78,7 @@ def options(**seconds: float) -> GroupOptions:
 
 def groups_of(*seen: Observed) -> tuple[Groups, dict[str, Node]]:
     by_id = {each.group.id: each.group for each in sorted(seen, key=lambda each: each.group.id)}
-    of_node = {node: each.group.id for each in seen for node in each.nodes}
+    of_node = {node: each.group.id for each in seen for node in each.group.nodes}
     nodes = {name: node for each in seen for name, node in each.nodes.items()}
     return Groups(by_id, of_node), nodes
 

@@ -97,6 +97,24 @@ TIMELINES: dict[str, tuple[AutoscalerState, list[Step]]] = {
             (903, Observed(2, "x=ready@1 y=ready@1"), [], {"given_up": 0, "unregistered": ()}),
         ],
     ),
+    "machine whose node does not confirm it is never unregistered": (
+        asked(0, 2),
+        [
+            (40, Observed(2, "x~new@1 y@1"), [], {"open": [(0, 2, 900)], "upcoming": 2}),
+            (60, Observed(2, "x~ready@1 y@1"), [], {"upcoming": 1}),
+            (900, Observed(2, "x~ready@1 y@1"), [("ScaleUpTimedOut", 1)], {"given_up": 1, "unregistered": ()}),
+            (901, Observed(2, "x~ready@1 y@1"), [], {"given_up": 1, "unregistered": ("y",), "upcoming": 0}),
+            (902, Observed(2, "x!~ready@1 y@1"), [], {"unregistered": ("y",), "upcoming": 0}),
+            (903, Observed(2, "x=ready@1 y@1"), [], {"unregistered": ("y",), "upcoming": 0}),
+        ],
+    ),
+    "late machine whose starting node does not confirm it is not unregistered": (
+        asked(0, 2),
+        [
+            (900, Observed(2, "x~new@1 y@1"), [("ScaleUpTimedOut", 2)], {"given_up": 2, "unregistered": ()}),
+            (901, Observed(2, "x~new@1 y@1"), [], {"given_up": 2, "unregistered": ("y",), "upcoming": 0}),
+        ],
+    ),
     "each scale-up has its own deadline": (
         asked(2, 4, 100, asked(0, 2)),
         [

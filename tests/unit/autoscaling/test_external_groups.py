@@ -117,6 +117,17 @@ class TestJoining:
         (problem,) = found.problems
         assert (problem.reason, problem.name) == ("NodeClaimedTwice", "external/a")
         golden(problem.message)
+        group = found.by_id["external/a"]
+        assert [(each.state, each.unconfirmed_node) for each in group.machines] == [(MachineState.UNCONFIRMED, "n1")]
+        assert group.upcoming == 0
+
+    def test_instance_with_several_nodes_has_none_of_them(self) -> None:
+        nodes = [cloud_node(name).provider_id("cloud://1") for name in ("n1", "n2")]
+        found = made(external(target=1, machines=instances("cloud://1", reason="QUOTA")), objects=(*nodes,))
+        group = found.by_id["external/a"]
+        assert found.of_node == {}
+        assert [(each.state, each.unconfirmed_node) for each in group.machines] == [(MachineState.UNCONFIRMED, "n1")]
+        assert group.upcoming == 0
 
     def test_instance_of_two_groups_belongs_to_the_first(self) -> None:
         both = external("a", machines=instances("cloud://n1")), external("b", machines=instances("cloud://n1"))

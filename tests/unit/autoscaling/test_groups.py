@@ -285,9 +285,8 @@ class TestMachines:
         [
             (lambda each: each.on("n1"), lambda each: each),
             (lambda each: each, lambda each: each.annotations({NODES_MACHINE: f"{NAMESPACE}/a-1"})),
-            (lambda each: each.provider_id("aws:///a/i-1"), lambda each: each.provider_id("aws:///a/i-1")),
         ],
-        ids=["nodeRef", "the node's annotation", "providerID"],
+        ids=["nodeRef", "the node's annotation"],
     )
     def test_machine_and_node_are_matched(self, of_machine: Any, of_node: Any) -> None:
         owner = machine_set().limits(0, 9)
@@ -306,27 +305,6 @@ class TestMachines:
 
         assert group.nodes == ("n1",)
 
-    def test_ambiguous_provider_id_matches_no_node(self) -> None:
-        owner = machine_set().limits(0, 9)
-
-        group = only(
-            owner,
-            owner.machine("a").provider_id("x://1"),
-            node("n1").provider_id("x://1"),
-            node("n2").provider_id("x://1"),
-        )
-
-        assert group.nodes == ()
-
-    def test_status_of_a_machine_outweighs_inference_for_another(self) -> None:
-        owner = machine_set().limits(0, 9)
-
-        group = only(
-            owner, owner.machine("a").provider_id("x://1"), owner.machine("b").on("n1"), node("n1").provider_id("x://1")
-        )
-
-        assert {each.name: each.node for each in group.machines} == {"a": "", "b": "n1"}
-
     def test_node_claimed_twice_counts_once_and_is_reported(self) -> None:
         owner = machine_set().limits(0, 9)
 
@@ -340,7 +318,7 @@ class TestMachines:
         pool = machine_pool().limits(1, 9).replicas(3)
         pool.merge(
             spec={"providerIDList": ["x://1", "x://2"]},
-            status={"nodeRefs": [{"name": "n3", "uid": "node--n3"}, {"name": "n1"}]},
+            status={"nodeRefs": [{"name": name, "uid": f"node--{name}"} for name in ("n3", "n2", "n1")]},
         )
 
         group = only(
@@ -351,6 +329,7 @@ class TestMachines:
             node("n3"),
         )
 
+        assert group.nodes == ("n1", "n2", "n3")
         assert [(each.name, each.node) for each in group.machines] == [("m", "n1"), ("", "n2"), ("", "n3")]
         assert group.upcoming == 0
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
+from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.iteration_reports import NOW as REPORTED
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoDiscovery
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.decode import decode_machine_autoscaler
-from trimtab.api.plan import Plan
+from trimtab.api.plan import Plan, RemoveNode
+from trimtab.autoscaling.cluster_state import advance
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
-from trimtab.autoscaling.groups import Groups, MachineState, build_groups
+from trimtab.autoscaling.groups import GroupMachine, Groups, MachineState, build_groups
 from trimtab.autoscaling.planner import plan
 from trimtab.autoscaling.report.iteration_report import IterationReport
 from trimtab.autoscaling.report.status import conditions_of
 from trimtab.autoscaling.scale_up import PlanInputs
+from trimtab.autoscaling.scale_up_executor import plan_corrections
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.wire.decode import decode_object
 
@@ -62,7 +66,7 @@ class TestNodesConfirm:
 
         assert made.of_node == {}
         assert reasons(made) == ["NodeIdentityMismatch"]
-        assert [machine.state for machine in made.all[0].machines] == [MachineState.PENDING]
+        assert [machine.state for machine in made.all[0].machines] == [MachineState.UNCONFIRMED]
 
     @pytest.mark.parametrize(
         ("machine", "there"),
@@ -102,19 +106,11 @@ class TestNodesConfirm:
         assert made.of_node == {}
         assert reasons(made) == ["NodeNotConfirmed"]
 
-    @pytest.mark.parametrize(
-        ("machine", "there"),
-        [
-            (lambda each: each.provider_id("x://1"), lambda each: each.provider_id("x://1")),
-            (lambda each: each, lambda each: each.annotations({MACHINE: "tenant/m"})),
-        ],
-        ids=["provider ID", "annotation"],
-    )
-    def test_name_counts_with_a_confirmation(self, machine: Any, there: Any) -> None:
+    def test_name_counts_with_the_nodes_annotation(self) -> None:
         owner = machine_set("own", "tenant").limits(0, 9).replicas(1)
-        made = machine(owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}}))
+        machine = owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}})
 
-        assert list(found(owner, made, there(node("n1"))).of_node) == ["n1"]
+        assert list(found(owner, machine, node("n1").annotations({MACHINE: "tenant/m"})).of_node) == ["n1"]
 
     def test_provider_id_does_not_outweigh_a_contradiction(self) -> None:
         forged = machine_set("aaa", "tenant").limits(0, 9).replicas(1)
@@ -134,6 +130,7 @@ class TestNodesConfirm:
     def test_nodes_of_a_pool_must_confirm_too(self) -> None:
         pool = machine_pool().limits(1, 9).replicas(3)
         names = [{"name": "n1"}, {"name": "n2", "uid": "other"}, {"name": "n3", "uid": "node--n3"}, {"name": "n4"}]
+        names.append({"name": "n5", "uid": "node--n5"})
         pool.merge(spec={"providerIDList": ["x://4", "x://5"]}, status={"nodeRefs": names})
         named = {"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": "default"}
 
@@ -146,7 +143,7 @@ class TestNodesConfirm:
             node("n5").provider_id("x://5").annotations(named),
         )
 
-        assert sorted(made.of_node) == ["n3", "n4"]
+        assert sorted(made.of_node) == ["n3"]
 
 
 class TestTwoClaims:
@@ -165,17 +162,197 @@ class TestTwoClaims:
         assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
         assert reasons(made) == ["NodeIdentityMismatch"]
 
-    @pytest.mark.parametrize("by", ["reference", "provider ID"])
-    def test_oldest_machine_wins_among_equals(self, by: str) -> None:
+    def test_oldest_machine_wins_among_equals(self) -> None:
         forged, real = machine_set("aaa", "tenant").limits(0, 9), machine_set("workers").limits(0, 9)
         machines = [forged.machine("m").created(NEW), real.machine("workers-1").created(OLD)]
-        for each in machines:
-            each.on("n1") if by == "reference" else each.provider_id("x://1")
 
-        made = found(forged, real, *machines, node("n1").provider_id("x://1"))
+        made = found(forged, real, *(each.on("n1") for each in machines), node("n1"))
 
         assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
-        assert reasons(made) == (["NodeClaimedTwice"] if by == "reference" else [])
+        assert reasons(made) == ["NodeClaimedTwice"]
+
+
+def workers(*, replicas: int = 1) -> Any:
+    return machine_set("workers").limits(0, 9).replicas(replicas)
+
+
+def linked(machine: Any) -> Any:
+    """The node of a machine, with the annotation that the machine's API writes."""
+    return node("n1").provider_id("x://1").annotations({MACHINE: machine.build().key})
+
+
+def pool(*references: tuple[str, str], ids: tuple[str, ...] = ("x://1",)) -> Any:
+    listed = [{"name": name, "uid": uid} for name, uid in references]
+    made = machine_pool().limits(0, 9).replicas(1)
+    return made.merge(spec={"providerIDList": list(ids)}, status={"nodeRefs": listed})
+
+
+class Seeming(NamedTuple):
+    """Objects with one or more nodes that seem to be those of machines.
+
+    ``machines`` are the states of all machines of each group by its name, with the name of the confirmed node or
+    ``~`` and that of the unconfirmed one. ``upcoming`` is the number of upcoming nodes of all groups.
+    """
+
+    objects: Callable[[], list[Any]]
+    machines: dict[str, list[str]]
+    upcoming: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def _unlinked() -> list[Any]:
+    owner = workers()
+    return [owner, owner.machine("m").provider_id("x://1"), node("n1").provider_id("x://1")]
+
+
+def _unlinked_and_failed() -> list[Any]:
+    owner, machine, there = _unlinked()
+    return [owner, machine.failed(), there]
+
+
+def _without_node() -> list[Any]:
+    owner, machine, _ = _unlinked()
+    return [owner, machine, node("n1").provider_id("x://2")]
+
+
+def _recreated() -> list[Any]:
+    owner = workers()
+    return [owner, owner.machine("m").on("n1", uid="old").provider_id("x://1"), node("n1").provider_id("x://1")]
+
+
+def _recreated_without_provider_id() -> list[Any]:
+    owner = workers()
+    return [owner, owner.machine("m").on("n1", uid="old"), node("n1")]
+
+
+def _name_and_provider_id() -> list[Any]:
+    """Cluster API's v1beta2 references nodes by name."""
+    owner = cluster_machine_set("workers").limits(0, 9).replicas(1)
+    machine = owner.machine("m").provider_id("x://1").merge(status={"nodeRef": {"name": "n1"}})
+    return [owner, machine, node("n1").provider_id("x://1")]
+
+
+def _copied() -> list[Any]:
+    real, forged = workers(), machine_set("aaa", "tenant").limits(0, 9).replicas(1)
+    machine = real.machine("m").on("n1").provider_id("x://1")
+    return [real, forged, machine, forged.machine("m").provider_id("x://1"), linked(machine)]
+
+
+def _copied_and_unlinked() -> list[Any]:
+    return [*_copied()[:2], *(each.machine("m").provider_id("x://1") for each in _copied()[:2]), _unlinked()[2]]
+
+
+def _same_id_in_one_group() -> list[Any]:
+    owner = workers(replicas=2)
+    machine = owner.machine("m").on("n1").provider_id("x://1")
+    return [owner, machine, owner.machine("o").provider_id("x://1"), linked(machine)]
+
+
+def _two_nodes() -> list[Any]:
+    return [*_unlinked(), node("n2").provider_id("x://1")]
+
+
+def _uid_of_a_linked_node() -> list[Any]:
+    """The forged machine has all fields that pods can read: name, UID and provider ID of the node."""
+    objects = _copied()
+    objects[3].on("n1")
+    return objects
+
+
+def _pool_with_machines() -> list[Any]:
+    owner = pool()
+    machine = owner.machine("m").provider_id("x://1")
+    return [owner, machine, node("n1").provider_id("x://1")]
+
+
+def _pool_of_a_tenant() -> list[Any]:
+    real = workers()
+    machine = real.machine("m").on("n1").provider_id("x://1")
+    return [real, pool(("n1", "node--n1")), machine, linked(machine)]
+
+
+SEEMING = {
+    "not linked yet": Seeming(_unlinked, {"workers": ["Unconfirmed ~n1"]}),
+    "not linked and failed": Seeming(_unlinked_and_failed, {"workers": ["Failed ~n1"]}),
+    "no node has the provider ID": Seeming(_without_node, {"workers": ["Pending"]}, upcoming=1),
+    "recreated": Seeming(_recreated, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeIdentityMismatch",)),
+    "recreated, no provider ID": Seeming(
+        _recreated_without_provider_id, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeIdentityMismatch",)
+    ),
+    "name and provider ID": Seeming(
+        _name_and_provider_id, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeNotConfirmed",)
+    ),
+    "copied by a tenant": Seeming(_copied, {"workers": ["Running n1"], "aaa": ["Unconfirmed ~n1"]}),
+    "copied by a tenant, not linked yet": Seeming(
+        _copied_and_unlinked, {"workers": ["Unconfirmed ~n1"], "aaa": ["Unconfirmed ~n1"]}
+    ),
+    "all fields copied by a tenant": Seeming(
+        _uid_of_a_linked_node,
+        {"workers": ["Running n1"], "aaa": ["Unconfirmed ~n1"]},
+        problems=("NodeIdentityMismatch",),
+    ),
+    "twice in one group": Seeming(_same_id_in_one_group, {"workers": ["Running n1", "Unconfirmed ~n1"]}),
+    "on two nodes": Seeming(_two_nodes, {"workers": ["Unconfirmed ~n1"]}),
+    "MachinePool, referenced": Seeming(
+        lambda: [pool(("n1", "node--n1")), node("n1").provider_id("x://1")], {"mp": ["Running n1"]}
+    ),
+    "MachinePool, listed": Seeming(lambda: [pool(), node("n1").provider_id("x://1")], {"mp": ["Unconfirmed ~n1"]}),
+    "MachinePool, recreated": Seeming(
+        lambda: [pool(("n1", "old")), node("n1").provider_id("x://1")], {"mp": ["Unconfirmed ~n1"]}
+    ),
+    "MachinePool, recreated under a new name": Seeming(
+        lambda: [pool(("n0", "old")), node("n1").provider_id("x://1")], {"mp": ["Unconfirmed ~n1"]}
+    ),
+    "MachinePool, replaced": Seeming(
+        lambda: [pool(("n1", "node--n1")), node("n1").provider_id("x://2")], {"mp": []}, upcoming=1
+    ),
+    "MachinePool with Machines": Seeming(_pool_with_machines, {"mp": ["Unconfirmed ~n1"]}),
+    "MachinePool of a tenant": Seeming(_pool_of_a_tenant, {"workers": ["Running n1"], "mp": ["Unconfirmed ~n1"]}),
+}
+
+
+class TestSeemingNodes:
+    """A provider ID confirms no machine, but a machine whose node may exist is neither upcoming nor removed."""
+
+    @pytest.mark.parametrize("case", SEEMING.values(), ids=SEEMING)
+    def test_membership(self, case: Seeming) -> None:
+        made = found(*case.objects())
+
+        def described(machine: GroupMachine) -> str:
+            unconfirmed = f"~{machine.unconfirmed_node}" if machine.unconfirmed_node else ""
+            return f"{machine.state} {machine.node}{unconfirmed}".rstrip()
+
+        assert {group.name: [described(each) for each in group.machines] for group in made.all} == case.machines
+        assert sum(group.upcoming for group in made.all) == case.upcoming
+        assert tuple(reasons(made)) == case.problems
+        assert set(made.of_node) == {node for group in made.all for node in group.nodes}
+
+    @pytest.mark.parametrize("case", SEEMING.values(), ids=SEEMING)
+    def test_unconfirmed_machines_are_never_removed(self, case: Seeming) -> None:
+        """Neither a day later, when all deadlines have passed, nor with their node, which is idle."""
+        snapshot = Snapshot([each.build() for each in case.objects()])
+        made = build_groups(snapshot)
+        nodes = {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
+        unconfirmed = {each.key for group in made.all for each in group.machines if each.unconfirmed_node}
+        spec = ClusterAutoscalerSpec()
+
+        state = AutoscalerState()
+        for time in (REPORTED, REPORTED + 3600.0, REPORTED + 86_400.0, REPORTED + 86_401.0):
+            state, findings = advance(state, made, nodes, spec, now=time)
+            for correction in plan_corrections(findings, made):
+                assert not unconfirmed.intersection(each.key for each in correction.machines)
+        later = REPORTED + 86_400.0
+        planned, _ = plan(snapshot, PlanInputs(spec, later))
+        assert {each.node for each in planned.scaling if isinstance(each, RemoveNode)} <= set(made.of_node)
+
+    def test_node_is_kept_and_the_group_is_named(self, golden: Golden) -> None:
+        snapshot = Snapshot([each.build() for each in _unlinked()])
+
+        planned, _ = plan(snapshot, PlanInputs(ClusterAutoscalerSpec(), 1_795_176_000.0))
+
+        (kept,) = [each for each in planned.kept if each.kind == "Node"]
+        assert (kept.name, kept.reason) == ("n1", "NotAutoscaled")
+        golden(kept.message)
 
 
 FORGERIES = (

@@ -309,6 +309,19 @@ async def test_failed_machines_are_deleted_too_if_they_tie_with_marked_ones() ->
     assert api.marks() == {"F", "x"}
 
 
+@pytest.mark.parametrize("letters", ["x", "F", "xF"])
+def test_machine_whose_node_does_not_confirm_it_is_not_deleted(letters: str) -> None:
+    group = node_group(2, machines="xF")
+    unconfirmed = replace(group.machines[1], node="", unconfirmed_node="n-F")
+    group = replace(group, machines=(group.machines[0], unconfirmed))
+
+    with pytest.raises(ScaleError) as raised:
+        machines_to_delete(group, chosen(group, letters), failed_tie=True)
+
+    assert raised.value.failure is ScaleFailure.REFUSED
+    assert raised.value.message.startswith("F (n-F): the node exists")
+
+
 def test_failed_machines_are_kept_if_marked_ones_come_first() -> None:
     group = node_group(4, machines="Fxyz")
     assert [each.name for each in machines_to_delete(group, chosen(group, "x"), failed_tie=False)] == ["x"]

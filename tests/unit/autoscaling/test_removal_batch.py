@@ -337,6 +337,18 @@ async def test_failed_machine_waits_only_for_drains_in_progress() -> None:
     assert fleet.lost == []
 
 
+async def test_failed_machine_whose_node_does_not_confirm_it_prevents_the_drain() -> None:
+    """The node f2 was deleted and registered again. Its machine might be deleted with the pods on f2."""
+    fleet = two_failed()
+    fleet.edit(f"{MACHINES}/m-f2", status={"nodeRef": {"name": "f2", "uid": "of the deleted node"}})
+    operator = Operator(fleet)
+    async with running(operator):
+        await operator.until(lambda: operator.ended().get("f1") == "ScaleRefused")
+        await operator.until(lambda: not fleet.traces())
+    assert fleet.evictions == []
+    assert fleet.replicas("a") == 2
+
+
 async def test_failed_machines_refused_at_different_times_start_together() -> None:
     fleet = two_failed()
     operator = Operator(fleet)

@@ -321,6 +321,10 @@ def start_refusal(
         names = sorted(each.name for each in group.machines if each.node in nodes)
         message = f"failed machines {', '.join(names)} still run pods and might be deleted instead"
         return Refusal(reasons.SCALE_REFUSED, message)
+    unconfirmed = [each.name for each in group.in_state(MachineState.FAILED) if each.unconfirmed_node]
+    if unconfirmed and failed_machines_tie(group):
+        message = f"failed machines {', '.join(unconfirmed)} may run pods and might be deleted instead"
+        return Refusal(reasons.SCALE_REFUSED, message)
     return None
 
 

@@ -144,7 +144,7 @@ class GroupState:
         added: the time at which another actor requested nodes; ``None`` if only this process requested nodes.
         upcoming: the number of nodes that are still expected to register.
         unobserved_request: the reason why the target size does not include the last request yet; empty if it does.
-        unregistered: machines without a node that failed or missed their deadline.
+        unregistered: machines without a node that failed or missed their deadline, except unconfirmed machines.
         shortfall: the part of the target size for which no machine was created before the deadline.
     """
 
@@ -339,7 +339,7 @@ class GroupState:
         late = [
             machine
             for machine in counted.pending
-            if machine.since is None or self._now - machine.since >= self._seconds
+            if not machine.unconfirmed_node and (machine.since is None or self._now - machine.since >= self._seconds)
         ]
         late.sort(key=lambda machine: (-(machine.since or 0.0), machine.key))
         chosen = {machine.key for machine in late[: given_up - self.shortfall]}

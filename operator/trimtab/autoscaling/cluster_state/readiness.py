@@ -76,11 +76,11 @@ class MachineCounts(Struct, frozen=True):
 
     Attributes:
         target: the target size of the group.
-        present: machines whose node exists and is not starting.
+        present: machines whose node exists and is not starting, even if the node does not confirm the machine.
         starting: machines whose node exists and is starting.
         unready: machines in ``present`` whose node is not ready.
         failed: failed machines without a node.
-        pending: machines without a node that have not failed.
+        pending: machines without a node that have not failed, and machines whose starting node does not confirm them.
     """
 
     target: int
@@ -124,7 +124,11 @@ def count_machines(
     for machine in group.machines:
         if machine.state is MachineState.DELETING:
             continue
-        if not machine.node:
+        if machine.unconfirmed_node:
+            # Such a node belongs to no group, so it is capacity once it has started, and is added as upcoming before.
+            starting = node_readiness.get(machine.unconfirmed_node) is Readiness.STARTING
+            by_state["pending" if starting else "present"].append(machine)
+        elif not machine.node:
             by_state["failed" if machine.state is MachineState.FAILED else "pending"].append(machine)
         elif (found := node_readiness.get(machine.node)) is Readiness.STARTING:
             by_state["starting"].append(machine)

@@ -6,7 +6,7 @@ are an input of the planners. The node of each instance is looked up in the snap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -158,7 +158,7 @@ def _invalid_size_reason(group: ExternalGroup) -> str:
 def _machines(
     group: ExternalGroup,
     snapshot: Snapshot,
-    by_provider_id: Mapping[str, str],
+    by_provider_id: Mapping[str, Sequence[str]],
     claimed: dict[str, str],
     problems: list[ObjectProblem],
 ) -> Iterator[GroupMachine]:
@@ -168,21 +168,24 @@ def _machines(
         if machine.provider_id in seen:
             continue
         seen.add(machine.provider_id)
+        by_id = by_provider_id.get(machine.provider_id, ())
         node = machine.node if machine.node in snapshot.nodes.slot_of else ""
-        node = node or by_provider_id.get(machine.provider_id, "")
+        node = node or (by_id[0] if len(by_id) == 1 else "")
+        existing = node or next(iter(by_id), "")
         if node in claimed:
             message = f"instance {machine.provider_id}: the node {node} already belongs to {claimed[node]}"
             problems.append(_problem(group, reasons.NODE_CLAIMED_TWICE, message))
             node = ""
         elif node:
             claimed[node] = group.id
-        state = _state(machine, node)
+        state = _state(machine, node, existing)
         failed = state is MachineState.FAILED
         yield GroupMachine(
             namespace="",
             name=machine.provider_id,
             state=state,
             node=node,
+            unconfirmed_node="" if node else existing,
             since=machine.since,
             reason=machine.reason if failed else "",
             message=machine.message if failed else "",
@@ -196,13 +199,15 @@ def _in_order(machines: Iterable[ExternalMachine]) -> list[ExternalMachine]:
     )
 
 
-def _state(machine: ExternalMachine, node: str) -> MachineState:
+def _state(machine: ExternalMachine, node: str, existing: str) -> MachineState:
     """Return the state of an instance. An instance's error is ignored while its node exists."""
     if machine.deleting:
         return MachineState.DELETING
-    if machine.reason and (machine.creating or not node):
+    if machine.reason and (machine.creating or not existing):
         return MachineState.FAILED
-    return MachineState.RUNNING if node else MachineState.PENDING
+    if node:
+        return MachineState.RUNNING
+    return MachineState.UNCONFIRMED if existing else MachineState.PENDING
 
 
 def _node_group(group: ExternalGroup, machines: Iterable[GroupMachine]) -> NodeGroup:

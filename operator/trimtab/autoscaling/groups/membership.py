@@ -1,15 +1,23 @@
 """Matches machines with nodes: a machine references its node, and the node must confirm the reference.
 
-A machine references its node (``status.nodeRef``), a node may name its machine in an annotation, and both may have the
-same provider ID. The rules are applied in this order, each to all machines, because a machine's status is more reliable
-than an inference. Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may
-be the same in two providers or zones.
+A machine references its node (``status.nodeRef``), and a node may name its machine in an annotation. References are
+matched first, so that a reference to a node that does not confirm it is reported.
 
 A user who may write machines in some namespace can claim any node: a reference, a provider ID or an owner proves
 nothing. Therefore the node must confirm each claim by fields that only its kubelet and administrators can write (see
 ``docs/security.md``, "Identity of machines and nodes"), and nothing on it may contradict the claim. If several claims
 on a node are confirmed, the claim with the strongest confirmation is used, and among equals that of the oldest machine,
 because a forged machine is younger than the node.
+
+An equal provider ID confirms no claim: pods can often read the ID of their node from the cloud's instance metadata. It
+is evidence against a removal, however. If a machine has no node, but a node exists that has the machine's provider ID
+or that the machine references, the machine is *unconfirmed*: it may be running pods. An unconfirmed machine is neither
+removed nor expected to add a node, and its node is not drained. This happens while a machine is not linked to its node
+yet, which takes seconds, or for as long as the controller that links them does not run. It also happens after a node
+was deleted and registered again, until the controller has updated the UID in the machine.
+
+Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may be the same in two
+providers or zones.
 """
 
 from __future__ import annotations
@@ -44,9 +52,7 @@ class Confirmation(IntEnum):
     """The node's annotation names the machine."""
     UID = 1
     """The machine's ``status.nodeRef.uid`` is the node's UID."""
-    PROVIDER_ID = 2
-    """Machine and node have the same provider ID."""
-    NO_IDENTITY_KNOWN = 3
+    NO_IDENTITY_KNOWN = 2
     """Neither UID is known, so the name must suffice.
 
     This occurs in hand-written files. An API server never returns such nodes.
@@ -73,7 +79,7 @@ class _NodeIndex(Struct, frozen=True):
 
     nodes: dict[str, Node]
     of_machine: dict[tuple[str, str], str]
-    of_provider_id: dict[str, str]
+    of_provider_id: dict[str, list[str]]
 
 
 class Membership(Struct, frozen=True):
@@ -111,9 +117,9 @@ def match_nodes(candidates: Sequence[GroupCandidate], snapshot: Snapshot) -> Mem
     machines = {}
     claimed = set(claimed_by)
     for candidate in candidates:
-        strays = _without_machine(candidate, index, claimed)
-        claimed |= {stray.node for stray in strays}
-        own = (_group_machine(machine, node_of.get(id(machine), "")) for machine in _in_order(candidate))
+        own = [_group_machine(machine, node_of.get(id(machine), ""), index) for machine in _in_order(candidate)]
+        strays = _without_machine(candidate, index, claimed, own)
+        claimed |= {stray.node for stray in strays if stray.node}
         machines[candidate.id] = (*own, *strays)
     return Membership(machines, tuple(problems))
 
@@ -158,20 +164,17 @@ def confirm_node(machine: AnyMachine, node: Node) -> Confirmation | Contradictio
     uids_known = bool(machine.node_uid and node.uid)
     if uids_known and machine.node_uid != node.uid:
         return _mismatch(f"status.nodeRef.uid is {machine.node_uid}, and that of the node {node.name} is {node.uid}")
-    ids_known = bool(machine.provider_id and node.provider_id)
-    if ids_known and _instance(machine.provider_id) != _instance(node.provider_id):
+    if not _same_instance(machine, node):
         return _mismatch(f"its provider ID is {machine.provider_id}, and that of {node.name} is {node.provider_id}")
     if named:
         return Confirmation.ANNOTATION
     if uids_known:
         return Confirmation.UID
-    if ids_known and machine.provider_id == node.provider_id:
-        return Confirmation.PROVIDER_ID
     if not machine.node_uid and not node.uid:
         return Confirmation.NO_IDENTITY_KNOWN
     message = (
         f"status.nodeRef: nothing on the node {node.name} confirms that it belongs to this machine: "
-        "neither UID, provider ID nor annotation"
+        "neither UID nor annotation"
     )
     return Contradiction(reasons.NODE_NOT_CONFIRMED, message)
 
@@ -180,12 +183,15 @@ def _mismatch(message: str) -> Contradiction:
     return Contradiction(reasons.NODE_IDENTITY_MISMATCH, message)
 
 
-def _instance(provider_id: str) -> str:
-    """Return the part of a provider ID that identifies the instance.
+def _same_instance(machine: AnyMachine, node: Node) -> bool:
+    """Return whether the provider IDs of a machine and a node can denote the same instance.
 
-    For some providers, the rest differs between the provider ID of a machine and that of its node.
+    Only the part after the last slash is compared, because for some providers the rest differs between the provider ID
+    of a machine and that of its node.
     """
-    return provider_id.rpartition("/")[2]
+    if not machine.provider_id or not node.provider_id:
+        return True
+    return machine.provider_id.rpartition("/")[2] == node.provider_id.rpartition("/")[2]
 
 
 def _in_order(candidate: GroupCandidate) -> list[AnyMachine]:
@@ -195,21 +201,19 @@ def _in_order(candidate: GroupCandidate) -> list[AnyMachine]:
 def _node_index(snapshot: Snapshot) -> _NodeIndex:
     nodes = {node.name: node for node in _live_nodes(snapshot)}
     of_machine: dict[tuple[str, str], str] = {}
-    of_provider_id: dict[str, str] = {}
-    ambiguous = set()
     for node in nodes.values():
         for key in _machine_keys(node):
             of_machine.setdefault(key, node.name)
-        if node.provider_id and of_provider_id.setdefault(node.provider_id, node.name) != node.name:
-            ambiguous.add(node.provider_id)
-    for provider_id in ambiguous:  # a node that joined again under a new name, or an error: ambiguous
-        del of_provider_id[provider_id]
-    return _NodeIndex(nodes, of_machine, of_provider_id)
+    return _NodeIndex(nodes, of_machine, nodes_by_provider_id(snapshot))
 
 
-def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, str]:
-    """Return node names by provider ID. IDs that several nodes share are not included."""
-    return _node_index(snapshot).of_provider_id
+def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return node names by provider ID. Several nodes have the same ID if one registered again under a new name."""
+    found: dict[str, list[str]] = {}
+    for node in _live_nodes(snapshot):
+        if node.provider_id:
+            found.setdefault(node.provider_id, []).append(node.name)
+    return found
 
 
 def _live_nodes(snapshot: Snapshot) -> Iterator[Node]:
@@ -234,21 +238,28 @@ def _by_annotation(machine: AnyMachine, index: _NodeIndex) -> str:
     return index.of_machine.get((machine.api_group, machine.key), "")
 
 
-def _by_provider_id(machine: AnyMachine, index: _NodeIndex) -> str:
-    return index.of_provider_id.get(machine.provider_id, "")
+_CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation)
 
 
-_CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation, _by_provider_id)
+def _unconfirmed_node(machine: AnyMachine, index: _NodeIndex) -> str:
+    """Return the node that seems to be that of a machine without a confirmed node, or an empty string."""
+    by_id = index.of_provider_id.get(machine.provider_id)
+    if by_id:
+        return by_id[0]
+    referenced = index.nodes.get(machine.node)
+    return machine.node if referenced is not None and _same_instance(machine, referenced) else ""
 
 
-def _group_machine(machine: AnyMachine, node: str) -> GroupMachine:
-    state = _state(machine, node)
+def _group_machine(machine: AnyMachine, node: str, index: _NodeIndex) -> GroupMachine:
+    unconfirmed = "" if node else _unconfirmed_node(machine, index)
+    state = _state(machine, node, unconfirmed)
     failed = state is MachineState.FAILED
     return GroupMachine(
         namespace=machine.namespace,
         name=machine.name,
         state=state,
         node=node,
+        unconfirmed_node=unconfirmed,
         since=machine.created if machine.deleted is None else machine.deleted,
         marked=any(machine.annotations.get(key) for key in DELETE_MACHINE[machine.api_group]),
         reason=machine.error_reason if failed else "",
@@ -258,35 +269,52 @@ def _group_machine(machine: AnyMachine, node: str) -> GroupMachine:
     )
 
 
-def _state(machine: AnyMachine, node: str) -> MachineState:
+def _state(machine: AnyMachine, node: str, unconfirmed_node: str) -> MachineState:
     if machine.deleted is not None:
         return MachineState.DELETING
     if machine.phase == FAILED_PHASE or machine.error_reason or machine.error_message:
         return MachineState.FAILED
-    return MachineState.RUNNING if node else MachineState.PENDING
+    if node:
+        return MachineState.RUNNING
+    return MachineState.UNCONFIRMED if unconfirmed_node else MachineState.PENDING
 
 
-def _without_machine(candidate: GroupCandidate, index: _NodeIndex, claimed: Collection[str]) -> list[GroupMachine]:
-    """Return one entry for each node of a MachinePool whose provider creates no Machine objects."""
-    found = {name for name, uid in candidate.nodes if _of_pool(index.nodes.get(name), uid, candidate)}
-    by_id = (index.of_provider_id[each] for each in candidate.provider_ids if each in index.of_provider_id)
-    found |= {name for name in by_id if not _names_others(index.nodes[name], candidate)}
+def _without_machine(
+    candidate: GroupCandidate, index: _NodeIndex, claimed: Collection[str], machines: Sequence[GroupMachine]
+) -> list[GroupMachine]:
+    """Return one entry for each node of a MachinePool whose provider creates no Machine objects.
+
+    Args:
+        candidate: the MachinePool; other kinds have no such nodes.
+        index: the nodes.
+        claimed: names of nodes that already belong to a machine or to another MachinePool.
+        machines: the machines of the candidate.
+    """
+    referenced = {
+        name: uid
+        for name, uid in candidate.nodes
+        if (node := index.nodes.get(name)) is not None and _is_listed(node, candidate)
+    }
+    by_id = (index.of_provider_id.get(each, []) for each in candidate.provider_ids)
+    own = {each.node or each.unconfirmed_node for each in machines}
+    seeming = {*referenced, *(names[0] for names in by_id if names)} - own
+    confirmed = {
+        name
+        for name, uid in referenced.items()
+        if name not in claimed and index.nodes[name].uid == uid and not _names_others(index.nodes[name], candidate)
+    }
     namespace = candidate.source.namespace
     return [
-        GroupMachine(namespace=namespace, name="", state=MachineState.RUNNING, node=node)
-        for node in sorted(found.difference(claimed))
+        GroupMachine(namespace, "", MachineState.RUNNING, node=name)
+        if name in confirmed
+        else GroupMachine(namespace, "", MachineState.UNCONFIRMED, unconfirmed_node=name)
+        for name in sorted(seeming)
     ]
 
 
-def _of_pool(node: Node | None, uid: str, candidate: GroupCandidate) -> bool:
-    """Return whether a node confirms the reference in a MachinePool's status."""
-    if node is None or _names_others(node, candidate) or (uid and node.uid and uid != node.uid):
-        return False
-    if node.provider_id and candidate.provider_ids and node.provider_id not in candidate.provider_ids:
-        return False
-    if uid == node.uid:
-        return True
-    return bool(node.provider_id) and node.provider_id in candidate.provider_ids
+def _is_listed(node: Node, candidate: GroupCandidate) -> bool:
+    """Return whether a MachinePool lists the provider ID of a node, as far as both have IDs."""
+    return not node.provider_id or not candidate.provider_ids or node.provider_id in candidate.provider_ids
 
 
 def _names_others(node: Node, candidate: GroupCandidate) -> bool:

@@ -16,10 +16,15 @@ from trimtab.kube.objects import Node, Taint
 
 
 class MachineState(StrEnum):
-    """The state of a machine. If several apply, it is the first of Deleting, Failed, Running and Pending."""
+    """The state of a machine.
+
+    If several states apply, it is the first of Deleting, Failed, Running, Unconfirmed and Pending.
+    """
 
     PENDING = "Pending"
     """The machine has no node: it is being created, or its node was deleted."""
+    UNCONFIRMED = "Unconfirmed"
+    """A node in the snapshot seems to be the machine's, but it does not confirm that it belongs to the machine."""
     RUNNING = "Running"
     """The machine's node is in the snapshot, ready or not."""
     FAILED = "Failed"
@@ -37,6 +42,8 @@ class GroupMachine(Struct, frozen=True, gc=False):
             a node of a MachinePool without Machine objects.
         state: state of the machine.
         node: name of its node if the node is in the snapshot; a failed or deleting machine may have one.
+        unconfirmed_node: name of a node in the snapshot that seems to be the machine's, but does not confirm this. The
+            node belongs to no group because of this machine. The machine counts as registered, and is never removed.
         since: the time at which the deletion was requested if the machine is being deleted, else the creation time, in
             seconds since the epoch; ``None`` if unknown.
         marked: whether an annotation requests its deletion, so that it is deleted first when replicas are lowered.
@@ -50,6 +57,7 @@ class GroupMachine(Struct, frozen=True, gc=False):
     name: str
     state: MachineState
     node: str = ""
+    unconfirmed_node: str = ""
     since: float | None = None
     marked: bool = False
     reason: str = ""
@@ -167,7 +175,8 @@ class NodeGroup(Struct, frozen=True, gc=False):
         """
         used = 0
         for machine in self.machines:
-            used += machine.state is not MachineState.DELETING if machine.node else machine.state is MachineState.FAILED
+            registered = machine.node or machine.unconfirmed_node
+            used += machine.state is not MachineState.DELETING if registered else machine.state is MachineState.FAILED
         return max(0, self.target - used)
 
 

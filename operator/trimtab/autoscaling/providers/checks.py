@@ -96,6 +96,7 @@ def machines_to_delete(
         message = f"{', '.join(sorted(rivals))}: marked by another program, and might be deleted instead"
         raise ScaleError(ScaleFailure.REFUSED, message)
     found = [machine for machine in existing if machine.name in wanted]
+    check_confirmed(found)
     if failed_tie:
         found += _ties(found, [machine for machine in existing if has_failed(machine) and machine.name not in wanted])
     if group.target - len(found) < group.minimum:
@@ -105,6 +106,18 @@ def machines_to_delete(
         )
         raise ScaleError(ScaleFailure.REFUSED, message)
     return tuple(sorted(found, key=lambda machine: machine.name))
+
+
+def check_confirmed(machines: Sequence[GroupMachine]) -> None:
+    """Check that no machine to delete may have a node that was not drained.
+
+    Raises:
+        ScaleError: a node exists that has the provider ID of one of the machines, but does not confirm the machine.
+    """
+    unconfirmed = sorted(f"{each.name} ({each.unconfirmed_node})" for each in machines if each.unconfirmed_node)
+    if unconfirmed:
+        message = f"{', '.join(unconfirmed)}: the node exists and may run pods, but does not confirm the machine"
+        raise ScaleError(ScaleFailure.REFUSED, message)
 
 
 def check_ties(marked: Sequence[GroupMachine], deletable: Sequence[GroupMachine]) -> None:
@@ -135,8 +148,10 @@ def _ties(chosen: Sequence[GroupMachine], others: Sequence[GroupMachine]) -> Seq
     """Return the other failed machines that are deleted together with the chosen ones.
 
     Raises:
-        ScaleError: one of them has a node that was not drained, and none of the chosen machines has one.
+        ScaleError: one of them has a node that was not drained, and none of the chosen machines has one; or one of them
+            is unconfirmed.
     """
+    check_confirmed(others)
     if any(machine.node for machine in chosen):
         return others
     nodes = sorted(f"{machine.name} ({machine.node})" for machine in others if machine.node)

@@ -290,6 +290,12 @@ class Eligibility:
         self._utilization = utilization
         self.machines = {machine.node: machine for group in groups.all for machine in group.machines if machine.node}
         """The machine of each node that belongs to a group, by node name."""
+        self._unconfirmed = {
+            machine.unconfirmed_node: group
+            for group in groups.all
+            for machine in group.machines
+            if machine.unconfirmed_node
+        }
 
     def refusal(self, node: Node, slot: int) -> Refusal | None:
         """Return the reason why the node is kept regardless of other removals, or ``None`` if it may be removed."""
@@ -303,13 +309,21 @@ class Eligibility:
             return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, message)
         group = self._groups.group_of(node.name)
         if group is None:
-            return Refusal(reasons.NOT_AUTOSCALED, "the node belongs to no autoscaled node group")
+            return self._not_autoscaled(node)
         if group.paused:
             message = f"{group.kind} {group.key} is paused: {group.paused}"
             return Refusal(reasons.GROUP_PAUSED, message)
         if node.name in self._replacing.new:
             return Refusal(reasons.REPLACEMENT_IN_PROGRESS, "it replaces nodes that have not been removed yet")
         return None if node.name in self._replacing.old else self._utilization_refusal(group, slot)
+
+    def _not_autoscaled(self, node: Node) -> Refusal:
+        message = "the node belongs to no autoscaled node group"
+        seeming = self._unconfirmed.get(node.name)
+        if seeming is not None:
+            owner = f"{seeming.kind} {seeming.key}"
+            message += f": {owner} may own it, but neither a UID nor an annotation on the node confirms this"
+        return Refusal(reasons.NOT_AUTOSCALED, message)
 
     def removal_in_progress(self, node: Node) -> str:
         """Return the reason why the node is treated as already being removed; empty if it is not."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import node, pod
 from tests.fakes.node_provider import remove_machines
@@ -485,6 +486,15 @@ class TestRemoving:
         (recorded,) = fake.deleted
         assert (recorded.provider_id, recorded.name) == ("fake://a/0", "fake://a/0")
         assert dict(recorded.annotations) == {"k8s.io/cluster-autoscaler/fake-node-reason": "create-error"}
+
+    async def test_instance_whose_node_another_machine_claims_is_not_deleted(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        source, group = await self.two(fake, opened)
+        unconfirmed = replace(group.machines[1], node="", unconfirmed_node="n1")
+        group = replace(group, machines=(group.machines[0], unconfirmed))
+        removal = await remove_machines(source.provider, group, [unconfirmed], now=NOW)
+        assert (removal.failure, fake.deleted) == (ScaleFailure.REFUSED, [])
 
     @pytest.mark.parametrize(
         ("failing", "failure", "doubt", "left"),

@@ -19,7 +19,13 @@ from trimtab.autoscaling.external.externalgrpc.values import provider_node
 from trimtab.autoscaling.external.grpc_channel import CallFailed, GrpcChannel
 from trimtab.autoscaling.external.source import Freshness
 from trimtab.autoscaling.groups import GroupMachine, NodeGroup
-from trimtab.autoscaling.providers.checks import check_increase, check_lowering, check_provider_machines, live_machines
+from trimtab.autoscaling.providers.checks import (
+    check_confirmed,
+    check_increase,
+    check_lowering,
+    check_provider_machines,
+    live_machines,
+)
 from trimtab.autoscaling.providers.outcome import (
     MachineRemoval,
     MarkedMachines,
@@ -307,6 +313,7 @@ def _check_removal(group: NodeGroup, machines: Sequence[GroupMachine]) -> None:
         raise ScaleError(
             ScaleFailure.REFUSED, f"these are not deletable instances of the group: {', '.join(strays) or 'none given'}"
         )
+    check_confirmed(machines)
     if group.target - len(machines) < group.minimum:
         message = f"a target size of {group.target} less {len(machines)} is below the minimum of {group.minimum}"
         raise ScaleError(ScaleFailure.REFUSED, message)

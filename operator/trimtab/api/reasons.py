@@ -67,8 +67,9 @@ NO_PLACE: Final = "NoPlace"
 """The pod fits on no other node. The message lists kube-scheduler's reasons and the number of nodes for each."""
 REPLACEMENT_LARGER: Final = "ReplacementLarger"
 """The pod fits on another node, but the replacement pod that its controller would create does not. The pod template
-requests more than the running pod, for example because the pod was resized in place, or permits fewer nodes. The
-message contains the differences. A node is kept for this reason if the reason applies to one of its pods."""
+requests more than the running pod, for example because the pod was resized in place, or permits fewer nodes, for
+example because it sets ``nodeName``. The message contains the differences. A node is kept for this reason if the reason
+applies to one of its pods."""
 NO_IMPROVEMENT: Final = "NoImprovement"
 """The pod fits on another node, but moving it would not reduce the strategy's violation."""
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"

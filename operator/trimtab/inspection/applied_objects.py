@@ -19,18 +19,15 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import HASH_LABEL, workload
 from trimtab.cluster.workloads.owners import OwnerKey, owns
 from trimtab.cluster.workloads.pod_defaults import PodDefaults
+from trimtab.cluster.workloads.replacements import pinned
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import (
-    Node,
-    NodeSelector,
-    NodeSelectorTerm,
     PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PodSpec,
     Toleration,
 )
-from trimtab.kube.objects.meta import LabelRequirement
 from trimtab.kube.rules.selectors import label_matcher
 from trimtab.kube.wire.decode import decode_object
 
@@ -245,7 +242,7 @@ class _Applying:
             if node.name not in running and should_run(sample, node):
                 new = f"{name}-{node.name}"
                 uid = f"new-{sample.namespace}/{new}"
-                self._create(replace(sample, name=new, uid=uid, spec=_pinned(sample.spec, node), created=self._now))
+                self._create(replace(sample, name=new, uid=uid, spec=pinned(sample.spec, node.name), created=self._now))
 
     def _with_claims(self, pod: Pod, template: Manifest, claims: Sequence[Manifest], kind: str, owner: str) -> Pod:
         """Return a StatefulSet's pod with the claims of its volumeClaimTemplates, which are created if missing."""
@@ -397,16 +394,6 @@ def _same_template(pod: Pod, sample: Pod) -> bool:
 
 def _own_tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
     return tuple(each for each in spec.tolerations if each.key not in _DEFAULT_TOLERATIONS)
-
-
-def _pinned(spec: PodSpec, node: Node) -> PodSpec:
-    """Return the spec with the node affinity with which the DaemonSet controller pins a pod to a node."""
-    required = spec.affinity.node.required
-    field = (LabelRequirement("metadata.name", "In", (node.name,)),)
-    terms = (NodeSelectorTerm(),) if required is None else required.terms
-    pinned = NodeSelector(tuple(replace(term, match_fields=field) for term in terms))
-    affinity = replace(spec.affinity, node=replace(spec.affinity.node, required=pinned))
-    return replace(spec, affinity=affinity)
 
 
 def _scaled(value: object, total: int) -> int:

@@ -614,6 +614,14 @@ class TestReplacements:
         made = planned(of, workers(3, of), pods, web("b", "n3", cpu="900m"), self.TEMPLATE)
         assert len(removed(made)) == 1
 
+    def test_node_is_kept_if_the_template_of_a_pod_names_it(self) -> None:
+        """Each replacement is on the same node, so that the drain would never end."""
+        of = group(size=2)
+        template = replica_set("web").of_pods(pod().cpu("1"))
+        template.merge(spec={"template": {"spec": {"nodeName": "n1"}}})
+        made = planned(of, workers(2, of), web("a", "n1"), web("b", "n2", cpu="2200m"), template)
+        assert kept_reasons(made) == {"n1": "ReplacementLarger", "n2": "NotUnderutilized"}
+
     def test_pods_that_depend_on_others_are_replaced_too(self) -> None:
         of = group(size=2)
         apart = web("small", "n1").anti_affinity().merge(metadata={"generation": 2})

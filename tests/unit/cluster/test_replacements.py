@@ -18,7 +18,7 @@ from tests.builders import (
     vertical_pod_autoscaler,
 )
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.workloads.replacements import Replacements, differences
+from trimtab.cluster.workloads.replacements import Replacements, differences, pinned
 from trimtab.kube.objects import Pod
 
 OWNERS = {
@@ -249,6 +249,17 @@ class TestRollouts:
         )
         assert made.spec.requests["cpu"] == 3000
         assert made.labels["pod-template-hash"] == "new"
+
+    @pytest.mark.parametrize("naming", ["web-old", "web-new"])
+    def test_replacement_is_pinned_if_a_template_names_a_node(self, naming: str) -> None:
+        sets = [self.replica_set("web-old", "1", "9"), self.replica_set("web-new", "1", "10")]
+        for each in sets:
+            if each.manifest()["metadata"]["name"] == naming:
+                each.merge(spec={"template": {"spec": {"nodeName": "n1"}}})
+        made = replacement(self.running(), *sets)
+        assert made.node == ""
+        assert made.spec == pinned(self.running().build().spec, "n1")
+        assert differences(self.running().build(), made) == "nodeName n1"
 
     def test_rolled_back_replica_set_is_the_newest(self) -> None:
         old, new = self.replica_set("web-old", "1", "3"), self.replica_set("web-new", "3", "2")

@@ -3,6 +3,9 @@
 The two differ if the running pod was resized in place (generally available since Kubernetes 1.35), and if the template
 was changed after the pod was created. Planners seek a place for the pod that will need one. The peers seek a place for
 the running pod, and evict pods whose replacements then fit nowhere (kubernetes-sigs/karpenter#829).
+
+If a template sets ``spec.nodeName``, all its pods are on that node, whatever the running pod's scheduling rules permit.
+The replacement then has a node affinity for that node, so that no planner seeks another place for it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from trimtab.kube.objects import (
     Container,
     Job,
     LabelRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
     PodSpec,
@@ -50,6 +55,7 @@ _READ: Final = (*_KINDS.values(), VerticalPodAutoscaler)
 
 _REVISION: Final = "controller-revision-hash"
 _CLAIM: Final = "persistentVolumeClaim"
+_NODE_NAME: Final = "metadata.name"
 
 
 def expected_replacement(
@@ -111,7 +117,11 @@ def differences(pod: Pod, replacement: Pod) -> str:
         for name, amount in sorted({**dict.fromkeys(old.requests, 0), **new.requests}.items())
         if amount != old.requests.get(name, 0)
     ]
-    found += [text for field, text in _FIELDS.items() if getattr(old, field) != getattr(new, field)]
+    texts = dict(_FIELDS)
+    node = _pinned_node(new)
+    if node and node != _pinned_node(old):
+        texts["affinity"] = f"nodeName {node}"
+    found += [text for field, text in texts.items() if getattr(old, field) != getattr(new, field)]
     return ", ".join(found)
 
 
@@ -194,7 +204,14 @@ class Replacements:
         return None if known.spec is pod.spec and known.labels is pod.labels else known
 
     def _predict(self, pod: Pod) -> Pod:
-        controller = self._controller(pod)
+        direct = _controller_of(pod, self._snapshot)
+        controller = self._newest_of_deployment(direct) if isinstance(direct, ReplicaSet) else direct
+        made = self._from_template(pod, controller)
+        # Until a rollout ends, either ReplicaSet may create the replacement.
+        node = _template_node(direct) or _template_node(controller)
+        return replace(made, spec=pinned(made.spec, node)) if node else made
+
+    def _from_template(self, pod: Pod, controller: Controller | None) -> Pod:
         template = None if controller is None else controller.template
         if controller is None or template is None:
             return pod
@@ -222,10 +239,6 @@ class Replacements:
             }
         owners = (owner_key(pod), workload(pod))
         return any(owner is not None and owner[:3] in self._vertical_targets for owner in owners)
-
-    def _controller(self, pod: Pod) -> Controller | None:
-        found = _controller_of(pod, self._snapshot)
-        return self._newest_of_deployment(found) if isinstance(found, ReplicaSet) else found
 
     def _newest_of_deployment(self, owned: ReplicaSet) -> ReplicaSet:
         """Return the newest ReplicaSet with pods of a ReplicaSet's Deployment.
@@ -268,8 +281,27 @@ def bound_by_template(pod: Pod, snapshot: Snapshot) -> bool:
 
     No scheduler placed such a pod, and each replacement is on the same node.
     """
-    controller = _controller_of(pod, snapshot)
-    return controller is not None and controller.template is not None and bool(controller.template.node)
+    return bool(_template_node(_controller_of(pod, snapshot)))
+
+
+def pinned(spec: PodSpec, node: str) -> PodSpec:
+    """Return the spec with the node affinity with which the DaemonSet controller pins a pod to a node."""
+    required = spec.affinity.node.required
+    field = (LabelRequirement(_NODE_NAME, "In", (node,)),)
+    terms = (NodeSelectorTerm(),) if required is None else required.terms
+    selector = NodeSelector(tuple(replace(term, match_fields=field) for term in terms))
+    return replace(spec, affinity=replace(spec.affinity, node=replace(spec.affinity.node, required=selector)))
+
+
+def _pinned_node(spec: PodSpec) -> str:
+    """Return the node to which :func:`pinned` has pinned a spec, or an empty string."""
+    required = spec.affinity.node.required
+    fields = () if required is None or not required.terms else required.terms[0].match_fields
+    return fields[0].values[0] if fields and fields[0].key == _NODE_NAME and fields[0].values else ""
+
+
+def _template_node(controller: Controller | None) -> str:
+    return "" if controller is None or controller.template is None else controller.template.node
 
 
 def _controller_of(pod: Pod, snapshot: Snapshot) -> Controller | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -123,6 +125,61 @@ def test_jobs_without_permissions_build_what_is_published() -> None:
         assert "environment" not in jobs(RELEASE)[name]
     [push] = [step["run"] for step in jobs(RELEASE)["image"]["steps"] if step.get("id") == "push"]
     assert "skopeo copy --all --preserve-digests --digestfile digest oci-archive:image.tar " in push
+
+
+@pytest.mark.parametrize(
+    ("job", "digest", "compared"),
+    [
+        (
+            "image",
+            "${{ needs.build-image.outputs.digest }}",
+            "found=$(skopeo inspect --raw oci-archive:image.tar | sha256sum ",
+        ),
+        ("package", "${{ needs.build.outputs.digests }}", "diff <(sha256sum dist/* package.cdx.json) "),
+    ],
+)
+def test_replaced_artifact_is_neither_published_nor_signed(job: str, digest: str, compared: str) -> None:
+    """Every job of a run can replace an artifact, but not the outputs of the job that built it."""
+    built, output = re.fullmatch(r"\${{ needs\.(\S+)\.outputs\.(\S+) }}", digest).groups()  # type: ignore[union-attr]
+    assert jobs(RELEASE)[built]["outputs"] == {output: f"${{{{ steps.build.outputs.{output} }}}}"}
+    assert "build" in [step.get("id") for step in jobs(RELEASE)[built]["steps"]]
+    assert built in jobs(RELEASE)[job]["needs"]
+
+    steps = jobs(RELEASE)[job]["steps"]
+    [comparing] = [step for step in steps if digest in step.get("env", {}).values()]
+    assert comparing["run"].startswith(compared)
+    before = steps[: steps.index(comparing)]
+    assert {step["uses"].partition("@")[0] for step in before} == {"actions/download-artifact"}
+    downloads = [step for step in steps if "download-artifact@" in step.get("uses", "")]
+    assert all(each in before for each in downloads)
+
+
+def test_comparison_detects_replaced_added_and_missing_files(tmp_path: Path) -> None:
+    [make] = [step["run"] for step in jobs(RELEASE)["build"]["steps"] if step.get("id") == "build"]
+    [compare] = [step["run"] for step in jobs(RELEASE)["package"]["steps"] if step.get("env", {}).get("DIGESTS")]
+    names = ("dist/a.whl", "dist/a.tar.gz", "package.cdx.json")
+    (tmp_path / "dist").mkdir()
+    for name in names:
+        (tmp_path / name).write_text(name)
+    output = tmp_path / "output"
+    run(make.splitlines()[-1], tmp_path, GITHUB_OUTPUT=str(output))
+    [digests] = re.findall(r"^digests<<END\n(.*)\nEND\n$", output.read_text(), re.DOTALL)
+
+    assert run(compare, tmp_path, DIGESTS=digests) == 0
+    for name in names:
+        (tmp_path / name).write_text("other")
+        assert run(compare, tmp_path, DIGESTS=digests) != 0
+        (tmp_path / name).unlink()
+        assert run(compare, tmp_path, DIGESTS=digests) != 0
+        (tmp_path / name).write_text(name)
+    (tmp_path / "dist" / "b.whl").write_text("added")
+    assert run(compare, tmp_path, DIGESTS=digests) != 0
+
+
+def run(script: str, folder: Path, **env: str) -> int:
+    """Run a script as a step of a workflow does."""
+    command = ["bash", "-e", "-o", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env={**os.environ, **env}, capture_output=True, check=False).returncode
 
 
 @pytest.mark.parametrize("job", ["image", "chart"])

@@ -73,9 +73,10 @@ class TestNodesConfirm:
         [
             (lambda each: each.provider_id("aws:///a/i-1"), lambda each: each.provider_id("aws:///a/i-2")),
             (lambda each: each, lambda each: each.annotations({MACHINE: THEIRS})),
+            (lambda each: each, lambda each: each.annotations({"cluster.x-k8s.io/machine": "m"})),
             (lambda each: each.merge(status={"nodeRef": {"uid": "other"}}), lambda each: each),
         ],
-        ids=["provider ID", "the node names another machine", "uid"],
+        ids=["provider ID", "the node names another machine", "a machine of the other API", "uid"],
     )
     def test_contradiction_outweighs_confirmation(self, machine: Any, there: Any) -> None:
         owner = machine_set("forged", "tenant").limits(0, 9).replicas(1)
@@ -144,6 +145,20 @@ class TestNodesConfirm:
         )
 
         assert sorted(made.of_node) == ["n3"]
+
+    def test_node_of_a_pool_belongs_to_no_machine_in_another_namespace(self) -> None:
+        """Cluster API annotates the nodes of a MachinePool with its namespace. A tenant knows their UIDs."""
+        owner = machine_pool(namespace="clusters").limits(0, 9).replicas(1)
+        owner.merge(status={"nodeRefs": [{"name": "n1", "uid": "node--n1"}]})
+        forged = cluster_machine_set("aaa", "tenant").limits(0, 9).replicas(1)
+        theirs = machine_pool("aaa", "tenant").limits(0, 9).replicas(1)
+        theirs.merge(status={"nodeRefs": [{"name": "n1", "uid": "node--n1"}]})
+        there = node("n1").annotations({"cluster.x-k8s.io/cluster-namespace": "clusters"})
+
+        made = found(owner, forged, theirs, forged.machine("m").on("n1").created(OLD), there)
+
+        assert made.of_node == {"n1": "MachinePool/clusters/mp"}
+        assert reasons(made) == ["NodeIdentityMismatch"]
 
 
 class TestTwoClaims:

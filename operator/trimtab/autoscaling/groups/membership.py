@@ -39,7 +39,7 @@ from trimtab.autoscaling.groups.annotations import (
 from trimtab.autoscaling.groups.machine_groups import GroupCandidate
 from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, ObjectProblem
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import AnyMachine, Node
+from trimtab.kube.objects import AnyMachine, AnyMachineSet, Node
 from trimtab.kube.objects.machine import CLUSTER_API, MACHINE_API
 
 FAILED_PHASE: Final = "Failed"
@@ -153,14 +153,14 @@ def confirm_node(machine: AnyMachine, node: Node) -> Confirmation | Contradictio
         The confirmation by the node, or the contradiction. If nothing on the node confirms the claim, that is a
         contradiction too.
     """
-    named = [key for api_group, key in _machine_keys(node) if api_group == machine.api_group]
-    if named and machine.key not in named:
-        return _mismatch(f"the node {node.name} names the machine {named[0]}")
+    named = list(_machine_keys(node))
+    if named and (machine.api_group, machine.key) not in named:
+        return _mismatch(f"the node {node.name} names the machine {named[0][1]}")
     if machine.node and machine.node != node.name:
         return _mismatch(f"it references the node {machine.node}, not {node.name}")
-    cluster = node.annotations.get(NODES_CLUSTER, "") if machine.api_group == CLUSTER_API else ""
-    if cluster and machine.cluster and cluster != machine.cluster:
-        return _mismatch(f"the node {node.name} belongs to the cluster {cluster}, the machine to {machine.cluster}")
+    theirs = _other_cluster(node, machine) if machine.api_group == CLUSTER_API else ""
+    if theirs:
+        return _mismatch(f"the node {node.name} belongs to {theirs}")
     uids_known = bool(machine.node_uid and node.uid)
     if uids_known and machine.node_uid != node.uid:
         return _mismatch(f"status.nodeRef.uid is {machine.node_uid}, and that of the node {node.name} is {node.uid}")
@@ -318,14 +318,20 @@ def _is_listed(node: Node, candidate: GroupCandidate) -> bool:
 
 
 def _names_others(node: Node, candidate: GroupCandidate) -> bool:
-    """Return whether a node names a machine or another cluster.
+    """Return whether a node names a machine, another cluster or another namespace.
 
     If it does, it does not belong to the nodes of the MachinePool that have no Machine.
     """
+    return bool(_other_cluster(node, candidate.source)) or any(True for _ in _machine_keys(node))
+
+
+def _other_cluster(node: Node, owner: AnyMachine | AnyMachineSet) -> str:
+    """Return the cluster or namespace to which a node belongs if the owner belongs to another one, else ``""``."""
     cluster = node.annotations.get(NODES_CLUSTER, "")
-    if cluster and candidate.source.cluster and cluster != candidate.source.cluster:
-        return True
-    return any(True for _ in _machine_keys(node))
+    if cluster and owner.cluster and cluster != owner.cluster:
+        return f"the cluster {cluster}, not {owner.cluster}"
+    namespace = node.annotations.get(NODES_CLUSTER_NAMESPACE, "")
+    return f"the namespace {namespace}, not {owner.namespace}" if namespace not in ("", owner.namespace) else ""
 
 
 def _duplicate_reference(machine: AnyMachine, node: str, first: AnyMachine) -> ObjectProblem:

@@ -308,12 +308,14 @@ def _limits_source(group: NodeGroup) -> Document:
 def _machine(machine: GroupMachine) -> Document:
     from trimtab.api.plan import rfc3339
 
+    # A MachinePool may have nodes without Machines.
+    unconfirmed = f"node {machine.unconfirmed_node} exists, but does not confirm that it belongs to the group"
     return {
-        "machine": machine.key,
+        "machine": machine.key if machine.name else "",
         "state": str(machine.state),
         "since": None if machine.since is None else rfc3339(machine.since),
         "reason": machine.reason,
-        "message": machine.message,
+        "message": machine.message or (unconfirmed if machine.unconfirmed_node else ""),
     }
 
 

@@ -107,6 +107,19 @@ def test_nodes_say_why_they_are_not_removed_and_machines_why_they_have_none() ->
     assert document["limitsFrom"]["kind"] == "MachineSet"
 
 
+def test_machine_whose_node_does_not_confirm_it_names_the_node(golden: Golden) -> None:
+    made = machine_set("a").limits(0, 5).replicas(1)
+    unlinked = made.machine("a-1").provider_id("x://1")
+    document = explain_node_group(
+        cluster_of(made, unlinked, node("n1").provider_id("x://1"), autoscaler={}), id_of("a")
+    )
+
+    [machine] = document["notRegistered"]
+    assert (machine["machine"], machine["state"]) == ("openshift-machine-api/a-1", "Unconfirmed")
+    assert (document["registered"], document["upcoming"]) == (0, 0)
+    golden(machine["message"])
+
+
 def test_prices_are_in_the_document_only_if_there_are_any() -> None:
     cluster = cluster_of(group("a", size=2).annotations({PRICE: "0.25"}), group("b"), autoscaler={})
 

@@ -240,6 +240,12 @@ def _recreated_without_provider_id() -> list[Any]:
     return [owner, owner.machine("m").on("n1", uid="old"), node("n1")]
 
 
+def _renamed() -> list[Any]:
+    owner = workers()
+    machine = owner.machine("m").on("n0")
+    return [owner, machine, node("n1").annotations({MACHINE: machine.build().key})]
+
+
 def _name_and_provider_id() -> list[Any]:
     """Cluster API's v1beta2 references nodes by name."""
     owner = cluster_machine_set("workers").limits(0, 9).replicas(1)
@@ -294,6 +300,7 @@ SEEMING = {
     "recreated, no provider ID": Seeming(
         _recreated_without_provider_id, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeIdentityMismatch",)
     ),
+    "registered again under a new name": Seeming(_renamed, {"workers": ["Unconfirmed ~n1"]}),
     "name and provider ID": Seeming(
         _name_and_provider_id, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeNotConfirmed",)
     ),

@@ -10,11 +10,12 @@ on a node are confirmed, the claim with the strongest confirmation is used, and 
 because a forged machine is younger than the node.
 
 An equal provider ID confirms no claim: pods can often read the ID of their node from the cloud's instance metadata. It
-is evidence against a removal, however. If a machine has no node, but a node exists that has the machine's provider ID
-or that the machine references, the machine is *unconfirmed*: it may be running pods. An unconfirmed machine is neither
-removed nor expected to add a node, and its node is not drained. This happens while a machine is not linked to its node
-yet, which takes seconds, or for as long as the controller that links them does not run. It also happens after a node
-was deleted and registered again, until the controller has updated the UID in the machine.
+is evidence against a removal, however. If a machine has no node, but a node exists that has the machine's provider ID,
+that the machine references or that names the machine, the machine is *unconfirmed*: it may be running pods. An
+unconfirmed machine is neither removed nor expected to add a node, and its node is not drained. This happens while a
+machine is not linked to its node yet, which takes seconds, or for as long as the controller that links them does not
+run. It also happens after a node was deleted and registered again, until the controller has updated the UID in the
+machine.
 
 Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may be the same in two
 providers or zones.
@@ -247,7 +248,9 @@ def _unconfirmed_node(machine: AnyMachine, index: _NodeIndex) -> str:
     if by_id:
         return by_id[0]
     referenced = index.nodes.get(machine.node)
-    return machine.node if referenced is not None and _same_instance(machine, referenced) else ""
+    if referenced is not None and _same_instance(machine, referenced):
+        return machine.node
+    return _by_annotation(machine, index)
 
 
 def _group_machine(machine: AnyMachine, node: str, index: _NodeIndex) -> GroupMachine:

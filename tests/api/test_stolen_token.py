@@ -232,6 +232,15 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
             "deleteOptions": {"dryRun": ["All"]},
         },
     ),
+    "evict a pod without its grace period": create(
+        PODS.path("web", namespace=SHOP, subresource="eviction"),
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "web", "namespace": SHOP},
+            "deleteOptions": {"dryRun": ["All"], "gracePeriodSeconds": 0},
+        },
+    ),
     "bind a pending pod": create(
         PODS.path("unbound", namespace=SHOP, subresource="binding"),
         {

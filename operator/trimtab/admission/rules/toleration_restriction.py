@@ -142,13 +142,15 @@ class PodTolerationRestrictionRule(RuleDefaults):
         """Return whether kube-apiserver or another rule adds each of the tolerations to such a pod."""
         if not self._allow_defaults:
             return False
-        allowed = set(self._api_server_defaults)
+        unexplained = set(tolerations) - self._api_server_defaults
         if not is_best_effort(spec):
-            allowed.add(MEMORY_PRESSURE_TOLERATION)
+            unexplained.discard(MEMORY_PRESSURE_TOLERATION)
         without = replace(spec, tolerations=None)
         for rule in self._adding:
-            allowed.update(rule.mutate(request, without).tolerations or ())
-        return allowed.issuperset(tolerations)
+            if not unexplained:
+                break
+            unexplained.difference_update(rule.mutate(request, without).tolerations or ())
+        return not unexplained
 
 
 def _toleration(toleration: PodToleration) -> Toleration:

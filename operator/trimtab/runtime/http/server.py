@@ -293,14 +293,8 @@ class HttpServer:
         most = self._limits.requests_per_connection
         if self._draining or (most is not None and connection.requests >= most) or response.status >= 400:
             response.force_close()
-        try:
-            async with asyncio.timeout(self._limits.timeout):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            self._refused(reasons.SLOW_CLIENT)
-            connection.abort()
-            raise ConnectionResetError("the client does not read") from None
+        await response.prepare(request)
+        await response.write_eof()
         return response
 
     async def _route(self, request: web.BaseRequest, client: str) -> web.Response:
@@ -348,6 +342,8 @@ class HttpServer:
 
     async def _read_and_handle(self, request: web.BaseRequest, handler: PostHandler) -> web.Response:
         limit, body = self._limits.body_bytes, bytearray()
+        if request.content_length is not None and request.content.is_eof():
+            return await handler(request, request.content.read_nowait())  # most bodies arrive with their headers
         try:
             async with asyncio.timeout(self._limits.timeout):
                 async for chunk in request.content.iter_any():
@@ -396,6 +392,7 @@ class _Connection(asyncio.Protocol):
         self._refused = refused
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._counted = False  # the client closed the connection, or its refusal is already counted
 
     def start(
@@ -406,6 +403,7 @@ class _Connection(asyncio.Protocol):
         limits: Limits,
     ) -> None:
         """Attach the accepted socket. If TLS is used, this happens after the handshake."""
+        self._loop, self._timeout = loop, limits.timeout
         self._most = limits.request_bytes + limits.body_bytes
         self._http = http()
         self._task = loop.create_task(self._connect(loop, tls, limits.timeout), name="http connection")
@@ -460,12 +458,25 @@ class _Connection(asyncio.Protocol):
         return None
 
     def pause_writing(self) -> None:
+        """Give the client a limited time to read the response. A timer for each response would take longer to set."""
+        self._unread = self._loop.call_later(self._timeout, self._abort_slow_client)
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
+        self._stop_waiting_for_client()
         self._http.resume_writing()
 
+    def _stop_waiting_for_client(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _abort_slow_client(self) -> None:
+        self._refused(reasons.SLOW_CLIENT)
+        self.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting_for_client()
         if exc is None and self.pending_bytes and not self._counted:
             self._refused(reasons.INCOMPLETE_REQUEST)
         self._ended(self, self._transport)

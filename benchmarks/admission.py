@@ -1,23 +1,31 @@
 """Measures the webhooks of placement admission on a local API server, at a fixed rate of pod creations.
 
-``python benchmarks/admission.py [--rate N] [--seconds N] [--cpu N] [--policy NAME]… [--kopf] [--json]``
+``python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--dry-run] [--cpu N] [--json]``
 
 It starts etcd and kube-apiserver, one replica of ``trimtab run --role admission``, and a client that creates pods at a
 constant rate, whether earlier requests have been answered or not. The durations are those of the API server's own
 metric ``apiserver_admission_webhook_admission_duration_seconds``: from before the API server encodes a request until it
-has decoded the response. Its buckets end at 5, 25 and 100 ms, so the quantiles between are interpolated, as Prometheus
-does it. ``--cpu`` runs the replica on one CPU only. With ``--kopf`` it also measures Kopf's own admission server, with
-handlers that do nothing but add a toleration.
+has decoded the response and applied the patch. Its buckets end at 5, 25 and 100 ms, so the quantiles between are
+interpolated, as Prometheus does it.
+
+The *floor* takes turns with the replica: webhooks in Go that answer each request with the same response, whose patch is
+that of trimtab. No webhook that makes this patch can have shorter durations on this machine.
+
+``--cpu`` runs the webhooks on one CPU and all other processes on the other ones. ``--dry-run`` creates pods with
+dryRun=All: the API server admits them and calls the webhooks, but does not store them. After these runs, the client
+sends the requests that the API server sent directly to the replica, which has a CPU of its own (``--no-replay``: not).
+With ``--kopf``, the benchmark also measures Kopf's own admission server, with handlers that do nothing but add a
+toleration.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -25,8 +33,8 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,11 +45,23 @@ from msgspec import Struct
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
-from benchmarks.processes import Meter, memory_mb  # noqa: E402
-from trimtab.kube.api import Api, ApiError, Unreachable  # noqa: E402
+from benchmarks.admission_probe import Load, build, send, webhook_command  # noqa: E402
+from benchmarks.processes import Meter  # noqa: E402
+from trimtab.admission.requests import AdmissionReview, NamespaceInfo  # noqa: E402
+from trimtab.admission.reviewer import MUTATE, Reviewer  # noqa: E402
+from trimtab.api.decode import decode_placement_admission  # noqa: E402
+from trimtab.kube import verbs  # noqa: E402
+from trimtab.kube.api import ApiError  # noqa: E402
 from trimtab.kube.connection.config import load_config  # noqa: E402
 from trimtab.kube.connection.transport import Transport  # noqa: E402
-from trimtab.kube.resources import NAMESPACES, PLACEMENT_ADMISSIONS, PODS  # noqa: E402
+from trimtab.kube.resources import (  # noqa: E402
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    PLACEMENT_ADMISSIONS,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
 from trimtab_local.cluster import LocalCluster  # noqa: E402
 from trimtab_local.components import Settings  # noqa: E402
 from trimtab_local.versions import APISERVER, ETCD  # noqa: E402
@@ -51,6 +71,16 @@ NAMESPACE: Final = "load"
 CONNECTIONS: Final = 24
 """Maximum number of requests at the same time. The API server keeps 25 idle connections to a webhook, so more requests
 would measure TLS handshakes."""
+WARM_UP: Final = 2.0
+REGISTERED: Final = 2.0
+"""Seconds until the API server certainly calls changed webhooks."""
+CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
+TRIMTAB: Final = "trimtab"
+FLOOR: Final = "floor"
+KOPF: Final = "kopf"
+CONFIGURATION: Final = "trimtab-admission"
+WEBHOOKS: Final = "webhooks"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 ALL: Final = """\
 podNodeConstraints:
@@ -76,7 +106,7 @@ POLICIES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 """The rules of a PlacementAdmission and additional fields of the pods' specs. ``binding``: each pod needs the answer of
 a SubjectAccessReview. ``not-concerned``: the match conditions exclude each pod."""
 
-KOPF: Final = """\
+KOPF_HANDLERS: Final = """\
 import kopf
 
 @kopf.on.startup()
@@ -111,12 +141,12 @@ class Durations(Struct, frozen=True):
     below: Mapping[float, int]
     seconds: float
 
-    def minus(self, other: Durations | None) -> Durations:
-        """Return the durations after another reading."""
+    def plus(self, other: Durations | None, sign: int = 1) -> Durations:
+        """Return the durations of both, or those after an earlier reading if ``sign`` is -1."""
         if other is None:
             return self
-        below = {bound: count - other.below.get(bound, 0) for bound, count in self.below.items()}
-        return Durations(self.number - other.number, below, self.seconds - other.seconds)
+        below = {bound: count + sign * other.below.get(bound, 0) for bound, count in self.below.items()}
+        return Durations(self.number + sign * other.number, below, self.seconds + sign * other.seconds)
 
     def quantile(self, share: float) -> float:
         """Return a quantile in seconds, interpolated within its bucket."""
@@ -143,147 +173,69 @@ def durations(page: str) -> dict[str, Durations]:
     return {name: Durations(below[float("inf")], below, seconds) for name, (below, seconds) in found.items()}
 
 
-class Load(Struct):
-    """What the client sent.
+class Case(Struct, frozen=True):
+    """What the client does.
 
     Attributes:
+        policy: the rules, a key of :data:`POLICIES`.
+        rate: pod creations per second.
+        dry_run: whether to create pods with dryRun=All.
+    """
+
+    policy: str
+    rate: float
+    dry_run: bool = False
+
+
+class Result(Struct):
+    """What was measured of one server in one case, in all turns together.
+
+    Attributes:
+        server: what answered: :data:`TRIMTAB`, :data:`FLOOR` or :data:`KOPF`.
+        case: the case.
         created: number of created pods.
+        late: number of pods that the client began to create more than 20 ms after their time.
         errors: number of failed requests by message.
         seconds: duration of the load.
-        late: number of requests that were sent more than 20 ms after their time.
+        cpu: CPU seconds by program.
+        webhooks: the durations of each webhook, as the API server measured them.
     """
 
+    server: str
+    case: Case
     created: int = 0
+    late: int = 0
     errors: Counter[str] = msgspec.field(default_factory=Counter)
     seconds: float = 0.0
-    late: int = 0
+    cpu: Counter[str] = msgspec.field(default_factory=Counter)
+    webhooks: dict[str, Durations] = {}
 
+    def add(self, load: Load, cpu: Mapping[str, float], webhooks: Mapping[str, Durations]) -> None:
+        """Add a turn."""
+        self.created += load.completed
+        self.late += load.late
+        self.errors.update(load.errors)
+        self.seconds += load.seconds
+        self.cpu.update(cpu)
+        self.webhooks = {name: found.plus(self.webhooks.get(name)) for name, found in webhooks.items()}
 
-async def create_pods(
-    api: Api, prefix: str, rate: float, seconds: float, spec: Mapping[str, Any], params: Mapping[str, str]
-) -> Load:
-    """Create pods at a constant rate."""
-    load, running, loop = Load(), set[asyncio.Task[None]](), asyncio.get_running_loop()
-    path = PODS.path(namespace=NAMESPACE)
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
-
-    async def create(number: int) -> None:
-        body = {
-            "metadata": {"name": f"{prefix}-{number}", "labels": {"app": "web"}},
-            "spec": {"containers": [container], **spec},
+    def row(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        requests = sum(each.number for each in self.webhooks.values())
+        return {
+            "server": self.server,
+            **msgspec.to_builtins(self.case),
+            "created_per_s": round(self.created / self.seconds, 1),
+            "late": self.late,
+            "errors": dict(self.errors),
+            "cores": {name: round(seconds / self.seconds, 2) for name, seconds in self.cpu.items()},
+            "cpu_us_per_request": round(1e6 * self.cpu[WEBHOOKS] / requests) if requests else 0,
+            "webhooks": {name.partition(".")[0]: _durations(each) for name, each in sorted(self.webhooks.items())},
         }
-        try:
-            await api.request("POST", path, params=params, body=body, accept=METADATA)
-            load.created += 1
-        except (ApiError, Unreachable) as error:
-            load.errors[re.sub(r"[\w.-]*-\d+", "…", str(error))[:200]] += 1
-
-    began = loop.time()
-    for number in range(int(rate * seconds)):
-        due = began + number / rate
-        if (wait := due - loop.time()) > 0:
-            await asyncio.sleep(wait)
-        elif wait < -0.02:
-            load.late += 1
-        task = asyncio.create_task(create(number))
-        running.add(task)
-        task.add_done_callback(running.discard)
-    await asyncio.gather(*running)
-    load.seconds = loop.time() - began
-    return load
 
 
-METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def start_replica(cluster: LocalCluster, log: Path, cpu: int | None) -> tuple[subprocess.Popen[bytes], float]:
-    """Start the role, and return its process and the seconds until it was ready."""
-    webhooks, probes = free_port(), free_port()
-    command = [sys.executable, "-m", "trimtab", "run", "--role=admission", f"--kubeconfig={cluster.kubeconfig}"]
-    command += [f"--webhook-listen=127.0.0.1:{webhooks}", f"--webhook-url=https://127.0.0.1:{webhooks}"]
-    command += [f"--listen=127.0.0.1:{probes}", "--webhook-shutdown-delay=0s"]
-    began = time.monotonic()
-    process = started(command, log, cpu)
-    while True:
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{probes}/readyz", timeout=1):
-            return process, time.monotonic() - began
-        if process.poll() is not None or time.monotonic() - began > 60:
-            sys.exit(f"the role did not become ready:\n{log.read_text()[-2000:]}")
-        time.sleep(0.01)
-
-
-def start_kopf(cluster: LocalCluster, directory: Path, cpu: int | None) -> subprocess.Popen[bytes]:
-    """Start Kopf with two handlers."""
-    script = directory / "handlers.py"
-    values = {"@port": str(free_port()), "@ca": str(cluster.ca), "@keys": str(cluster.ca.parent)}
-    text = KOPF
-    for name, value in values.items():
-        text = text.replace(name, value)
-    script.write_text(text)
-    command = [sys.executable, "-m", "kopf", "run", "--standalone", "--all-namespaces", "--quiet", str(script)]
-    return started(command, directory / "kopf.log", cpu, KUBECONFIG=str(cluster.kubeconfig))
-
-
-def started(command: Sequence[str], log: Path, cpu: int | None, **environ: str) -> subprocess.Popen[bytes]:
-    """Start a process, on one CPU if it is given."""
-    pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
-    paths = os.pathsep.join((str(ROOT / "operator"), os.environ.get("PYTHONPATH", "")))
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [*pinned, *command], stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": paths, **environ}
-        )
-
-
-async def measured(
-    api: Transport,
-    name: str,
-    pids: Sequence[int],
-    options: argparse.Namespace,
-    spec: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Create pods, and return the durations that the API server measured meanwhile.
-
-    Args:
-        api: the API server.
-        name: name of the measurement.
-        pids: the process of the webhooks, and those of the control plane and of this client.
-        options: the options of the command line.
-        spec: additional fields of the pods' specs.
-    """
-    params = {"dryRun": "All"} if options.dry_run else {}
-    await create_pods(api, f"{name}-warm-up", options.rate, 2.0, spec, params)
-    before = durations(await api.request("GET", "/metrics"))
-    meter = Meter(pids)
-    load = await create_pods(api, name, options.rate, options.seconds, spec, params)
-    cpu, *own, others = meter.read()
-    after = durations(await api.request("GET", "/metrics"))
-    webhooks = {hook: found.minus(before.get(hook)) for hook, found in after.items()}
-    requests = sum(each.number for each in webhooks.values())
+def _durations(found: Durations) -> dict[str, float]:
     return {
-        "name": name,
-        "rate": round(load.created / load.seconds, 1),
-        "created": load.created,
-        "late": load.late,
-        "errors": dict(load.errors),
-        "cpu_share": round(cpu / load.seconds, 3),
-        "cpu_us_per_request": round(1e6 * cpu / requests) if requests else 0,
-        "control_plane_and_client_cores": round(sum(own) / load.seconds, 2),
-        "other_cores": round(others, 2),
-        "memory_mb": memory_mb(pids[0], "VmHWM"),
-        "webhooks": [_row(hook, each) for hook, each in sorted(webhooks.items()) if each.number],
-    }
-
-
-def _row(hook: str, found: Durations) -> dict[str, Any]:
-    return {
-        "webhook": hook,
         "requests": found.number,
         "mean_ms": round(1e3 * found.seconds / found.number, 2),
         "p50_ms": round(1e3 * found.quantile(0.5), 2),
@@ -293,109 +245,313 @@ def _row(hook: str, found: Durations) -> dict[str, Any]:
     }
 
 
-async def prepare(api: Api) -> None:
-    """Create the CRD, and the namespace of the pods."""
-    crd = msgspec.yaml.decode((ROOT / "crds" / "trimtab.dev_placementadmissions.yaml").read_bytes())
-    await api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=crd)
-    await api.request("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
+class Bench:
+    """A local control plane and what is measured on it.
+
+    Args:
+        options: the options of the command line.
+        cluster: the control plane.
+        directory: a directory for files.
+        api: the API server.
+    """
+
+    def __init__(self, options: argparse.Namespace, cluster: LocalCluster, directory: Path, api: Transport) -> None:
+        self.results: dict[tuple[str, Case], Result] = {}
+        self.starts: list[float] = []
+        self.replays: list[dict[str, Any]] = []
+        self._options = options
+        self._cluster = cluster
+        self._directory = directory
+        self._api = api
+        self._probe = build()
+        self._keys = cluster.layout.keys.directory
+        self._login = {"Authorization": load_config(cluster.kubeconfig).login.authorization}
+        self._pids = {name: each.process.pid for name, each in cluster.record().started.items()}
+        self._number = 0
+
+    async def prepare(self) -> None:
+        """Create the CRD, and the namespace of the pods."""
+        crd = msgspec.yaml.decode((ROOT / "crds" / "trimtab.dev_placementadmissions.yaml").read_bytes())
+        await self._api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=crd)
+        await self._api.request("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
+
+    async def take_turn(self, policy: str, cases: Sequence[Case]) -> None:
+        """Measure a replica, and then the floor with the same webhook configurations."""
+        await self._write_policy(POLICIES[policy][0])
+        async with self._replica() as (pid, _port):
+            configurations = {each: await verbs.get(self._api, each, CONFIGURATION) for each in CONFIGURATIONS}
+            for case in cases:
+                await self._measure(TRIMTAB, case, pid)
+        for file in self._directory.glob("*-fail.json"):
+            file.unlink()
+        async with self._floor(configurations, b""):
+            await self._create_pods(cases[0], 1.0)
+        async with self._floor(configurations, self._patch(POLICIES[policy][0])) as pid:
+            for case in cases:
+                await self._measure(FLOOR, case, pid)
+
+    async def replay(self, rates: Iterable[float]) -> None:
+        """Send the last recorded requests directly to a replica that has a CPU of its own."""
+        urls = {file: file.stem.replace("-", "/") for file in sorted(self._directory.glob("*-fail.json"))}
+        everything = os.sched_getaffinity(0)
+        async with self._replica() as (pid, port):
+            found = await verbs.get(self._api, CONFIGURATIONS[1], CONFIGURATION)
+            ca = self._directory / "ca.crt"
+            ca.write_bytes(base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]))
+            _pin(pid, {max(everything)})
+            _pin(os.getpid(), everything - {max(everything)} or everything)
+            for rate in rates:
+                steps = [
+                    (f"https://127.0.0.1:{port}/{url}", msgspec.Raw(file.read_bytes())) for file, url in urls.items()
+                ]
+                for seconds in (WARM_UP, self._options.seconds):
+                    meter = Meter([pid])
+                    load = await send(
+                        self._probe, steps, ca=ca, rate=rate, seconds=seconds, most=CONNECTIONS, headers={}
+                    )
+                    cpu, others = meter.read()
+                self.replays.append(
+                    {
+                        "rate": rate,
+                        "sent_per_s": round(load.completed / load.seconds, 1),
+                        "late": load.late,
+                        "errors": load.errors,
+                        "cores": round(cpu / load.seconds, 3),
+                        "other_cores": round(others, 2),
+                        "cpu_us_per_request": round(1e6 * cpu / load.completed / len(steps)),
+                        "steps": dict(zip(urls.values(), map(msgspec.to_builtins, load.quantiles), strict=True)),
+                    }
+                )
+            _pin(os.getpid(), everything)
+
+    async def measure_kopf(self, cases: Sequence[Case]) -> None:
+        """Measure Kopf's admission server."""
+        script, ca = self._directory / "handlers.py", self._cluster.ca
+        text = KOPF_HANDLERS.replace("@port", str(free_port())).replace("@keys", str(self._keys))
+        script.write_text(text.replace("@ca", str(ca)))
+        command = [sys.executable, "-m", "kopf", "run", "--standalone", "--all-namespaces", "--quiet", str(script)]
+        async with self._started(KOPF, command, KUBECONFIG=str(self._cluster.kubeconfig)) as pid:
+            await asyncio.sleep(10.0)
+            for case in cases:
+                await self._measure(KOPF, case, pid)
+
+    # ── What answers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def _replica(self) -> AsyncIterator[tuple[int, int]]:
+        """Run the role ``admission``. Yield its process id and port when it is ready."""
+        port, probes = free_port(), free_port()
+        command = [sys.executable, "-m", "trimtab", "run", "--role=admission"]
+        command += [f"--kubeconfig={self._cluster.kubeconfig}", f"--listen=127.0.0.1:{probes}"]
+        command += [f"--webhook-listen=127.0.0.1:{port}", f"--webhook-url=https://127.0.0.1:{port}"]
+        began = time.monotonic()
+        async with self._started(TRIMTAB, [*command, "--webhook-shutdown-delay=0s"]) as pid:
+            while not _responds(f"http://127.0.0.1:{probes}/readyz"):
+                if time.monotonic() - began > 60:
+                    raise TimeoutError("the role did not become ready")
+                await asyncio.sleep(0.01)
+            self.starts.append(time.monotonic() - began)
+            await asyncio.sleep(REGISTERED)
+            yield pid, port
+        for each in CONFIGURATIONS:
+            await verbs.delete(self._api, each, CONFIGURATION)
+
+    @asynccontextmanager
+    async def _floor(self, configurations: Mapping[Resource, Any], patch: bytes) -> AsyncIterator[int]:
+        """Run the webhooks that decide nothing, and register them as trimtab's were. Yield the process id."""
+        port, name = free_port(), "floor"
+        bundle = base64.b64encode(self._cluster.ca.read_bytes()).decode()
+        command = webhook_command(self._probe, port, self._keys, record=self._directory, patch=patch)
+        async with self._started(FLOOR, command) as pid:
+            for resource, body in configurations.items():
+                webhooks = []
+                for each in body["webhooks"]:
+                    path = each["clientConfig"]["url"].split("/", 3)[3]
+                    config = {"url": f"https://127.0.0.1:{port}/{path}", "caBundle": bundle}
+                    webhooks.append(each | {"clientConfig": config})
+                copy = {"metadata": {"name": name}, "webhooks": webhooks}
+                await self._api.request("POST", resource.path(), body=copy)
+            await asyncio.sleep(REGISTERED)
+            yield pid
+            for each in CONFIGURATIONS:
+                await verbs.delete(self._api, each, name)
+
+    @asynccontextmanager
+    async def _started(self, name: str, command: Sequence[str], **environ: str) -> AsyncIterator[int]:
+        """Run webhooks, on one CPU if that is given."""
+        log = self._directory / f"{name}.log"
+        paths = os.pathsep.join((str(ROOT / "operator"), os.environ.get("PYTHONPATH", "")))
+        pinned = [] if self._options.cpu is None else ["taskset", "-c", str(self._options.cpu)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*pinned, *command], stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": paths, **environ}
+            )
+        try:
+            yield process.pid
+        except BaseException:
+            sys.stderr.write(log.read_text()[-2000:])
+            raise
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+            process.wait()
+
+    # ── Load ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _measure(self, server: str, case: Case, pid: int) -> None:
+        """Create pods, and add the durations that the API server measured meanwhile to the result of the case."""
+        await self._create_pods(case, WARM_UP)
+        before = await self._durations()
+        meter = Meter([pid, os.getpid(), *self._pids.values()])
+        load = await self._create_pods(case, self._options.seconds)
+        webhooks, own, *components, others = meter.read()
+        after = await self._durations()
+        cpu = {WEBHOOKS: webhooks, **dict(zip(self._pids, components, strict=True)), "client": load.cpu + own}
+        cpu["others"] = others * load.seconds - load.cpu
+        found = {name: each.plus(before.get(name), -1) for name, each in after.items()}
+        result = self.results.setdefault((server, case), Result(server, case))
+        result.add(load, cpu, {name: each for name, each in found.items() if each.number})
+
+    async def _create_pods(self, case: Case, seconds: float) -> Load:
+        self._number += 1
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+        body = {
+            "metadata": {"name": f"load-{self._number}-@n", "labels": {"app": "web"}},
+            "spec": {"containers": [container], **POLICIES[case.policy][1]},
+        }
+        url = self._cluster.layout.server + PODS.path(namespace=NAMESPACE) + ("?dryRun=All" if case.dry_run else "")
+        return await send(
+            self._probe,
+            [(url, body)],
+            ca=self._cluster.ca,
+            rate=case.rate,
+            seconds=seconds,
+            most=CONNECTIONS,
+            headers=self._login | {"Accept": METADATA},
+        )
+
+    async def _durations(self) -> dict[str, Durations]:
+        return durations(await self._api.request("GET", "/metrics"))
+
+    # ── Rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _write_policy(self, text: str) -> None:
+        body = _admission(text)
+        path, params = PLACEMENT_ADMISSIONS.path("default"), {"fieldManager": "benchmark", "force": "true"}
+        while True:
+            try:
+                await self._api.request(
+                    "PATCH", path, body=body, content_type="application/apply-patch+yaml", params=params
+                )
+                return
+            except ApiError:  # the CRD is not served yet
+                await asyncio.sleep(0.2)
+
+    def _patch(self, text: str) -> bytes:
+        """Return the JSON patch for the recorded request; empty if there is none."""
+        recorded = self._directory / "mutate-fail.json"
+        if not recorded.exists():
+            return b""
+        request = msgspec.json.decode(recorded.read_bytes(), type=AdmissionReview).request
+        reviewer = Reviewer(decode_placement_admission(_admission(text)).spec)
+        namespace = NamespaceInfo(NAMESPACE, {}, {})
+        return msgspec.json.encode(reviewer.decide(request, namespace, stage=MUTATE, failure_policy="Fail").patch)
 
 
-async def write_policy(api: Api, text: str) -> None:
-    """Write the PlacementAdmission, and wait until the API server calls the webhooks for it."""
-    metadata = {"name": "default"}
-    body = {
+def _admission(text: str) -> dict[str, Any]:
+    return {
         "apiVersion": PLACEMENT_ADMISSIONS.api_version,
         "kind": PLACEMENT_ADMISSIONS.kind,
-        "metadata": metadata,
+        "metadata": {"name": "default"},
         "spec": msgspec.yaml.decode(text),
     }
-    while True:
-        try:
-            await api.request(
-                "PATCH",
-                PLACEMENT_ADMISSIONS.path("default"),
-                body=body,
-                content_type="application/apply-patch+yaml",
-                params={"fieldManager": "benchmark", "force": "true"},
-            )
-            break
-        except ApiError:  # the CRD is not served yet
-            await asyncio.sleep(0.2)
-    await asyncio.sleep(2.0)
 
 
-async def run(options: argparse.Namespace, cluster: LocalCluster, directory: Path) -> list[dict[str, Any]]:
+def free_port() -> int:
+    """Return a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _responds(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=1):
+        return True
+    return False
+
+
+def _pin(pid: int, cpus: set[int]) -> None:
+    """Run all threads of a process on the given CPUs."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cpus)
+
+
+async def run(options: argparse.Namespace, cluster: LocalCluster, directory: Path) -> dict[str, Any]:
     """Run all measurements."""
-    rows: list[dict[str, Any]] = []
-    pids = [os.getpid(), *(each.process.pid for each in cluster.record().started.values())]
-    async with Transport(load_config(cluster.kubeconfig), connections=CONNECTIONS) as api:
-        await prepare(api)
-        await write_policy(api, CONSTRAINTS)
-        process, seconds = start_replica(cluster, directory / "admission.log", options.cpu)
-        try:
-            for name in options.policy or POLICIES:
-                text, spec = POLICIES[name]
-                await write_policy(api, text)
-                found = await measured(api, name, [process.pid, *pids], options, spec)
-                rows.append(shown(found | {"start_s": round(seconds, 2)}))
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-        for kind in ("mutating", "validating"):
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/trimtab-admission"
-            await api.request("DELETE", path)
+    async with Transport(load_config(cluster.kubeconfig)) as api:
+        bench = Bench(options, cluster, directory, api)
+        await bench.prepare()
+        for _ in range(options.turns):
+            for policy in options.policy or POLICIES:
+                cases = [Case(policy, rate, dry_run) for dry_run in options.dry_run for rate in options.rate]
+                await bench.take_turn(policy, cases)
+        if options.replay:
+            await bench.replay(options.rate)
         if options.kopf:
-            process = start_kopf(cluster, directory, options.cpu)
-            try:
-                await asyncio.sleep(10.0)
-                if process.poll() is not None:
-                    sys.exit(f"Kopf failed:\n{(directory / 'kopf.log').read_text()[-2000:]}")
-                rows.append(shown(await measured(api, "kopf", [process.pid, *pids], options, {})))
-            finally:
-                process.send_signal(signal.SIGTERM)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(10)
-                process.kill()
-    return rows
+            await bench.measure_kopf([Case("not-concerned", rate) for rate in options.rate])
+        results = sorted(bench.results.values(), key=lambda each: (each.case.policy, each.case.dry_run, each.case.rate))
+        return {
+            "ready_after_s": [round(each, 2) for each in bench.starts],
+            "results": [each.row() for each in results],
+            "replays": bench.replays,
+        }
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Print a result as soon as it is known."""
-    print(table([row]), file=sys.stderr, flush=True)
-    return row
-
-
-def table(rows: Iterable[Mapping[str, Any]]) -> str:
+def table(found: Mapping[str, Any]) -> str:
     """Return the results as text."""
-    lines = []
-    for row in rows:
+    lines = [f"ready after {', '.join(map(str, found['ready_after_s']))} s"]
+    for each in found["results"]:
+        cores = ", ".join(f"{name} {value:.2f}" for name, value in each["cores"].items())
         lines.append(
-            f"{row['name']}: {row['rate']} pods/s, {row['cpu_share']} cores, {row['cpu_us_per_request']} us each, "
-            f"{row['memory_mb']} MB; control plane and client {row['control_plane_and_client_cores']} cores, "
-            f"other jobs {row['other_cores']} cores, {row['late']} late, errors {row['errors']}"
-            + (f", ready after {row['start_s']} s" if "start_s" in row else "")
+            f"{each['policy']}{', dry run' if each['dry_run'] else ''}, {each['rate']:g}/s, {each['server']}: "
+            f"{each['created_per_s']} pods/s, {each['late']} late, errors {each['errors']}; cores: {cores}; "
+            f"{each['cpu_us_per_request']} us each"
         )
-        lines += [
-            f"    {each['webhook']}: {each['requests']} requests, mean {each['mean_ms']} ms, p50 {each['p50_ms']} ms, "
-            f"p99 {each['p99_ms']} ms, below 5 ms {each['below_5ms']:.2%}, below 25 ms {each['below_25ms']:.2%}"
-            for each in row["webhooks"]
-        ]
+        lines += [f"    {name}: {_shown(durations)}" for name, durations in each["webhooks"].items()]
+    for each in found["replays"]:
+        steps = "; ".join(f"{name}: {_shown(quantiles)}" for name, quantiles in each["steps"].items())
+        lines.append(
+            f"replay, {each['rate']:g}/s: {each['sent_per_s']}/s, {each['late']} late, errors {each['errors']}; "
+            f"{each['cores']} cores, others {each['other_cores']}; {each['cpu_us_per_request']} us each; ms: {steps}"
+        )
     return "\n".join(lines)
+
+
+def _shown(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def main() -> None:
     """Parse the options, run the measurements and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=500.0, help="pod creations per second")
-    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each measurement")
-    parser.add_argument("--cpu", type=int, help="run the webhooks on this CPU only")
+    parser.add_argument("--rate", type=float, action="append", help="pod creations per second; by default 500")
+    parser.add_argument("--seconds", type=float, default=12.0, help="duration of each measurement")
+    parser.add_argument("--turns", type=int, default=1, help="how often trimtab and the floor take turns")
     parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="measure only these policies")
     parser.add_argument(
-        "--dry-run", action="store_true", help="create pods with dryRun=All, which the API server admits but not stores"
+        "--dry-run", action="append", type=int, choices=(0, 1), help="create pods with dryRun=All (1) or not (0)"
     )
+    parser.add_argument("--cpu", type=int, help="run the webhooks on this CPU, and all else on the other ones")
+    parser.add_argument("--replay", action="store_true", help="also send the recorded requests directly to a replica")
     parser.add_argument("--kopf", action="store_true", help="also measure Kopf's admission server")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
+    options.rate = options.rate or [500.0]
+    options.dry_run = options.dry_run or [0]
+    if options.cpu is not None:
+        os.sched_setaffinity(0, os.sched_getaffinity(0) - {options.cpu})
     with tempfile.TemporaryDirectory(prefix="trimtab-admission-") as made:
         directory = Path(made)
         cluster = LocalCluster("admission-benchmark", directory=directory / "cluster")
@@ -406,11 +562,10 @@ def main() -> None:
         )
         cluster.up(settings, nodes=0, die_with_parent=True)
         try:
-            rows = uvloop.run(run(options, cluster, directory))
+            found = uvloop.run(run(options, cluster, directory))
         finally:
             cluster.down()
-    if options.json:
-        print(json.dumps(rows, indent=2))
+    print(json.dumps(found, indent=2) if options.json else table(found))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 
 from prometheus_client import CollectorRegistry
 
@@ -25,20 +27,48 @@ def test_webhooks_start_without_the_libraries_of_the_controllers() -> None:
     assert done.stdout.strip() == "[]"
 
 
-async def test_app_is_not_ready_before_it_serves_and_after_it_is_asked_to_stop() -> None:
+def admission_app() -> AdmissionApp:
     registry = CollectorRegistry()
-    app = AdmissionApp(
-        Settings(admission=AdmissionSettings()),
+    return AdmissionApp(
+        Settings(admission=AdmissionSettings(shutdown_delay=0.0)),
         ServerConfig(server="http://127.0.0.1:1"),
         identity="x",
         registry=registry,
         metrics=RuntimeMetrics(registry),
         leading=lambda: True,
     )
+
+
+async def test_app_is_not_ready_before_it_serves_and_after_it_is_asked_to_stop() -> None:
+    app = admission_app()
     problems = {name: check() for name, check in app.ready.items()}
     assert problems == {"shutdown": None, "watches": "starting", "policy": None, "webhooks": "starting"}
     app.stop()
     assert app.ready["shutdown"]() == "shutting down"
+
+
+async def test_loaded_modules_are_exempt_from_garbage_collections_when_requests_arrive(monkeypatch) -> None:
+    app = admission_app()
+    monkeypatch.setattr(app, "_can_serve", lambda: True)
+    objects: list[int] = []
+
+    class Server:
+        port = 9443
+
+        async def start(self) -> None:
+            objects.append(len(gc.get_objects()))
+            app.stop()
+
+        async def stop(self) -> None: ...
+
+        def drain(self) -> None: ...
+
+    try:
+        async with AsyncExitStack() as stack:
+            await app._serve(stack, Server(), [])
+    finally:
+        gc.unfreeze()
+    assert objects[0] < 1000
 
 
 def test_tls_context_is_made_from_pem() -> None:

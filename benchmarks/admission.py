@@ -1,6 +1,6 @@
 """Measures the webhooks of placement admission on a local API server, at a fixed rate of pod creations.
 
-``python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--dry-run] [--cpu N] [--json]``
+``python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--create both] [--cpu N]``
 
 It starts etcd and kube-apiserver, one replica of ``trimtab run --role admission``, and a client that creates pods at a
 constant rate, whether earlier requests have been answered or not. The durations are those of the API server's own
@@ -9,13 +9,12 @@ has decoded the response and applied the patch. Its buckets end at 5, 25 and 100
 interpolated, as Prometheus does it.
 
 The *floor* takes turns with the replica: webhooks in Go that answer each request with the same response, whose patch is
-that of trimtab. No webhook that makes this patch can have shorter durations on this machine.
+that of trimtab. No webhook that makes this patch can have much shorter durations on this machine.
 
-``--cpu`` runs the webhooks on one CPU and all other processes on the other ones. ``--dry-run`` creates pods with
-dryRun=All: the API server admits them and calls the webhooks, but does not store them. After these runs, the client
-sends the requests that the API server sent directly to the replica, which has a CPU of its own (``--no-replay``: not).
-With ``--kopf``, the benchmark also measures Kopf's own admission server, with handlers that do nothing but add a
-toleration.
+``--create dry-run`` creates pods with dryRun=All: the API server calls the webhooks, but does not store the pods.
+``--cpu`` runs the webhooks on one CPU, and the API server, etcd and the client on the other ones. ``--replay`` also
+sends the requests that the API server sent directly to a replica, which has a CPU of its own. ``--kopf`` also measures
+Kopf's own admission server, with handlers that do nothing but add a toleration.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -72,6 +70,7 @@ CONNECTIONS: Final = 24
 """Maximum number of requests at the same time. The API server keeps 25 idle connections to a webhook, so more requests
 would measure TLS handshakes."""
 WARM_UP: Final = 2.0
+CREATE: Final = {"stored": (False,), "dry-run": (True,), "both": (False, True)}
 REGISTERED: Final = 2.0
 """Seconds until the API server certainly calls changed webhooks."""
 CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
@@ -290,9 +289,11 @@ class Bench:
             for case in cases:
                 await self._measure(FLOOR, case, pid)
 
-    async def replay(self, rates: Iterable[float]) -> None:
-        """Send the last recorded requests directly to a replica that has a CPU of its own."""
+    async def replay(self, policy: str, rates: Iterable[float]) -> None:
+        """Send the requests that the floor got in the last turn directly to a replica that has a CPU of its own."""
         urls = {file: file.stem.replace("-", "/") for file in sorted(self._directory.glob("*-fail.json"))}
+        if not urls:
+            return
         everything = os.sched_getaffinity(0)
         async with self._replica() as (pid, port):
             found = await verbs.get(self._api, CONFIGURATIONS[1], CONFIGURATION)
@@ -312,6 +313,7 @@ class Bench:
                     cpu, others = meter.read()
                 self.replays.append(
                     {
+                        "policy": policy,
                         "rate": rate,
                         "sent_per_s": round(load.completed / load.seconds, 1),
                         "late": load.late,
@@ -365,7 +367,7 @@ class Bench:
         async with self._started(FLOOR, command) as pid:
             for resource, body in configurations.items():
                 webhooks = []
-                for each in body["webhooks"]:
+                for each in body.get("webhooks", ()):
                     path = each["clientConfig"]["url"].split("/", 3)[3]
                     config = {"url": f"https://127.0.0.1:{port}/{path}", "caBundle": bundle}
                     webhooks.append(each | {"clientConfig": config})
@@ -378,13 +380,13 @@ class Bench:
 
     @asynccontextmanager
     async def _started(self, name: str, command: Sequence[str], **environ: str) -> AsyncIterator[int]:
-        """Run webhooks, on one CPU if that is given."""
+        """Run webhooks, on one CPU if that is given. Yield the process id."""
         log = self._directory / f"{name}.log"
         paths = os.pathsep.join((str(ROOT / "operator"), os.environ.get("PYTHONPATH", "")))
         pinned = [] if self._options.cpu is None else ["taskset", "-c", str(self._options.cpu)]
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*pinned, *command], stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": paths, **environ}
+            process = await asyncio.create_subprocess_exec(
+                *pinned, *command, stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": paths, **environ}
             )
         try:
             yield process.pid
@@ -392,11 +394,13 @@ class Bench:
             sys.stderr.write(log.read_text()[-2000:])
             raise
         finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
-            process.wait()
+            with suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 10.0)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
 
     # ── Load ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -493,12 +497,12 @@ async def run(options: argparse.Namespace, cluster: LocalCluster, directory: Pat
     async with Transport(load_config(cluster.kubeconfig)) as api:
         bench = Bench(options, cluster, directory, api)
         await bench.prepare()
-        for _ in range(options.turns):
+        for turn in range(1, options.turns + 1):
             for policy in options.policy or POLICIES:
-                cases = [Case(policy, rate, dry_run) for dry_run in options.dry_run for rate in options.rate]
+                cases = [Case(policy, rate, dry_run) for dry_run in CREATE[options.create] for rate in options.rate]
                 await bench.take_turn(policy, cases)
-        if options.replay:
-            await bench.replay(options.rate)
+                if options.replay and turn == options.turns:
+                    await bench.replay(policy, options.rate)
         if options.kopf:
             await bench.measure_kopf([Case("not-concerned", rate) for rate in options.rate])
         results = sorted(bench.results.values(), key=lambda each: (each.case.policy, each.case.dry_run, each.case.rate))
@@ -510,27 +514,36 @@ async def run(options: argparse.Namespace, cluster: LocalCluster, directory: Pat
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Return the results as text."""
-    lines = [f"ready after {', '.join(map(str, found['ready_after_s']))} s"]
+    """Return the results as tables in Markdown. Durations are in milliseconds."""
+    lines = [f"Ready after {', '.join(map(str, found['ready_after_s']))} s", ""]
+    processes = ("webhooks", APISERVER, ETCD, "client", "others")
+    lines += _head("rules", "pods", "rate", "answers", "created", "webhook", "p50", "below 5 ms", "below 25 ms", "p99",
+                   *(f"{each} cores" for each in processes), "CPU us per request", "late", "errors")  # fmt: skip
     for each in found["results"]:
-        cores = ", ".join(f"{name} {value:.2f}" for name, value in each["cores"].items())
-        lines.append(
-            f"{each['policy']}{', dry run' if each['dry_run'] else ''}, {each['rate']:g}/s, {each['server']}: "
-            f"{each['created_per_s']} pods/s, {each['late']} late, errors {each['errors']}; cores: {cores}; "
-            f"{each['cpu_us_per_request']} us each"
-        )
-        lines += [f"    {name}: {_shown(durations)}" for name, durations in each["webhooks"].items()]
+        case = (each["policy"], "dry run" if each["dry_run"] else "stored", f"{each['rate']:g}", each["server"])
+        costs = (*(each["cores"][name] for name in processes), each["cpu_us_per_request"], each["late"], each["errors"])
+        for name, hook in each["webhooks"].items() or [("none", {})]:
+            shares = (f"{hook.get(key, 1):.1%}" for key in ("below_5ms", "below_25ms"))
+            lines.append(
+                _line(*case, each["created_per_s"], name, hook.get("p50_ms"), *shares, hook.get("p99_ms"), *costs)
+            )
+    if found["replays"]:
+        lines += ["", *_head("replay", "rate", "sent", "webhook", "p50", "p99", "max", "webhooks cores", "others cores",
+                             "CPU us per request", "late", "errors")]  # fmt: skip
     for each in found["replays"]:
-        steps = "; ".join(f"{name}: {_shown(quantiles)}" for name, quantiles in each["steps"].items())
-        lines.append(
-            f"replay, {each['rate']:g}/s: {each['sent_per_s']}/s, {each['late']} late, errors {each['errors']}; "
-            f"{each['cores']} cores, others {each['other_cores']}; {each['cpu_us_per_request']} us each; ms: {steps}"
-        )
+        costs = (each["cores"], each["other_cores"], each["cpu_us_per_request"], each["late"], each["errors"])
+        for name, step in each["steps"].items():
+            taken = (step[key] for key in ("p50", "p99", "max"))
+            lines.append(_line(each["policy"], f"{each['rate']:g}", each["sent_per_s"], name, *taken, *costs))
     return "\n".join(lines)
 
 
-def _shown(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+def _head(*names: str) -> list[str]:
+    return [_line(*names), _line(*("---" for _ in names))]
+
+
+def _line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
@@ -541,7 +554,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1, help="how often trimtab and the floor take turns")
     parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="measure only these policies")
     parser.add_argument(
-        "--dry-run", action="append", type=int, choices=(0, 1), help="create pods with dryRun=All (1) or not (0)"
+        "--create",
+        choices=sorted(CREATE),
+        default="stored",
+        help="store the pods, create them with dryRun=All, or both",
     )
     parser.add_argument("--cpu", type=int, help="run the webhooks on this CPU, and all else on the other ones")
     parser.add_argument("--replay", action="store_true", help="also send the recorded requests directly to a replica")
@@ -549,7 +565,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     options.rate = options.rate or [500.0]
-    options.dry_run = options.dry_run or [0]
     if options.cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {options.cpu})
     with tempfile.TemporaryDirectory(prefix="trimtab-admission-") as made:

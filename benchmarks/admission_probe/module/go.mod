@@ -1,0 +1,3 @@
+module trimtab.dev/benchmarks/admission-probe
+
+go 1.26.0

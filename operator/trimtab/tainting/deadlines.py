@@ -10,8 +10,7 @@ In these cases only a process that observed the change knows the right time. It 
 node (:func:`since_annotation`), from which a restarted process reads it.
 
 :class:`TaintDeadlineTracker` tracks the deadlines of a whole cluster. 150,000 pods have a few dozen distinct lists of
-tolerations, and their nodes have a few distinct taints, so the toleration time is computed once for each pair, and
-arrays combine the pairs with the pods.
+tolerations, and their nodes have a few distinct taints, so the toleration time is computed once for each pair.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from operator import attrgetter
 from typing import Annotated, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import FIRST, TaintManagerSpec
 from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.kube.clock import micro_time
-from trimtab.kube.objects import Node, Pod, Taint, Toleration
+from trimtab.kube.objects import Node, Pod, PodSpec, Taint, Toleration
 from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE, format_taint, tolerates
 
 SINCE_ANNOTATION: Final = "trimtab.dev/taints-since"
@@ -273,30 +270,8 @@ class Deadline(Struct, frozen=True, gc=False):
 
 
 def deadline(pod: Pod, observed: Sequence[ObservedTaint], rule: TolerationRule, *, now: float) -> Deadline | None:
-    """Compute the deadline of a pod; ``None`` if it tolerates all taints forever or is not subject to taints.
-
-    Each taint has a deadline, which is the end of the pod's toleration time (:func:`tolerance`). That time starts when
-    the taint was added or, if that is later, when the pod was bound to the node. A pod that is bound to a tainted node
-    therefore gets its full toleration time. The pod's deadline is the earliest of these deadlines. The order of taints
-    and tolerations does not matter.
-
-    Args:
-        pod: a pod on the node.
-        observed: the node's NoExecute taints, sorted by key and value.
-        rule: determines how tolerations are matched.
-        now: the current time in seconds since the epoch. It replaces times in the future.
-    """
-    if not subject_to_taints(pod):
-        return None
-    tolerations = rule.complete(pod.spec.tolerations)
-    start = start_on_node(pod, now=now)
-    found: Deadline | None = None
-    for each in observed:
-        how = tolerance(tolerations, each.taint, rule)
-        since = max(min(each.since, now), start)
-        if how.seconds < FOREVER and (found is None or since + how.seconds < found.due):
-            found = Deadline(pod.key, pod.uid, pod.node, since + how.seconds, since, each.taint, how.toleration)
-    return found
+    """Compute the deadline of one pod on a node with these taints; see :func:`deadlines`."""
+    return deadlines([(pod.key, pod)], {pod.node: NodeTaints("", tuple(observed))}, rule, now=now).get(pod.key)
 
 
 def subject_to_taints(pod: Pod) -> bool:
@@ -327,138 +302,58 @@ def start_on_node(pod: Pod, *, now: float) -> float:
     return min(pod.created, now)
 
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Item = tuple[str, Pod]
 """A pod and its key ``namespace/name``, which the cache has already computed."""
-
-SMALL: Final = 32
-"""Maximum number of pods for which a loop is faster than array operations."""
-
-_NO_TAINT: Final = -1
 
 
 def deadlines(
     pods: Iterable[Item], taints: Mapping[str, NodeTaints], rule: TolerationRule, *, now: float
 ) -> dict[str, Deadline]:
-    """Compute the deadlines of pods, by ``namespace/name``. Pods without a deadline are not included.
+    """Compute the deadlines of pods, by ``namespace/name``.
+
+    Each taint has a deadline, which is the end of the pod's toleration time (:func:`tolerance`). That time starts when
+    the taint was added or, if that is later, when the pod was bound to the node. A pod that is bound to a tainted node
+    therefore gets its full toleration time. The pod's deadline is the earliest of these deadlines. The order of taints
+    and tolerations does not matter. Pods that tolerate all taints forever or are not subject to taints have none.
 
     Args:
         pods: pods with their keys, in any order. Unbound pods are ignored.
         taints: NoExecute taints by node name. Nodes without NoExecute taints may be missing.
         rule: determines how tolerations are matched.
-        now: the current time in seconds since the epoch.
+        now: the current time in seconds since the epoch. It replaces times in the future.
     """
-    keys, found = [], []
-    for key, pod in pods:  # two lists instead of 150,000 pairs, which the garbage collector would have to scan
-        if pod.node in taints and subject_to_taints(pod):
-            keys.append(key)
-            found.append(pod)
-    if len(found) <= SMALL:
-        each = (deadline(pod, taints[pod.node].observed, rule, now=now) for pod in found)
-        return {item.key: item for item in each if item is not None}
-    return _DeadlineTable(keys, found, taints, rule, now=now).deadlines()
-
-
-class _DeadlineTable:
-    """The arrays for one computation of deadlines.
-
-    Attributes:
-        place: index of each pod's node in ``nodes``, ``kinds`` and ``since``; int64, shape (pods,).
-        nodes: the taints of each node.
-        kinds: index of the key and value of each taint, -1 for no taint; int64, shape (nodes, maximum number of taints
-            of a node). The index ignores times, because the taints of nodes that fail one after another differ only in
-            their time.
-        since: the time from which each taint applies; float64, same shape as ``kinds``.
-        start: when each pod's time on its node began; float64, shape (pods,).
-        classes: index of each pod's list of tolerations; int64, shape (pods,).
-    """
-
-    def __init__(
-        self, keys: list[str], pods: list[Pod], taints: Mapping[str, NodeTaints], rule: TolerationRule, *, now: float
-    ) -> None:
-        self._keys = keys
-        self._pods = pods
-        self._rule = rule
-        self._kinds: list[Taint] = []
-        self._tolerations_by_index: list[Toleration | None] = []
-        rows: dict[str, int] = {}
-        by_value: dict[tuple[Toleration, ...], int] = {}
-        by_spec: dict[
-            int, int
-        ] = {}  # pods of one template share their spec: comparing identities avoids most of the hashing
-        place, start, classes = [], [], []
-        for pod in pods:
-            spec = pod.spec
-            number = by_spec.get(id(spec))
-            if number is None:
-                number = by_spec[id(spec)] = by_value.setdefault(spec.tolerations, len(by_value))
-            classes.append(number)
-            place.append(rows.setdefault(pod.node, len(rows)))
-            started = pod.started
-            # A call for each of 150,000 pods would take a tenth of the time, and nearly all pods have a start time.
-            start.append(started if started is not None and started <= now else start_on_node(pod, now=now))
-        self.place: Ints = np.array(place, dtype=np.int64)
-        self.start: Floats = np.array(start, dtype=np.float64)
-        self.classes: Ints = np.array(classes, dtype=np.int64)
-        self._tolerations = list(by_value)
-        self.nodes = [taints[name] for name in rows]
-        self.kinds, self.since = self._columns(now)
-
-    def deadlines(self) -> dict[str, Deadline]:
-        """Return the earliest deadline of each pod over all taints of its node."""
-        count = len(self._pods)
-        due: Floats = np.full(count, np.inf)
-        base: Floats = np.zeros(count)
-        which: Ints = np.zeros(count, dtype=np.int64)
-        toleration_index: Ints = np.zeros(count, dtype=np.int64)
-        for column in range(self.kinds.shape[1]):
-            kind = self.kinds[self.place, column]
-            rows = np.flatnonzero(kind != _NO_TAINT)
-            seconds, by = self._tolerances(self.classes[rows], kind[rows])
-            since = np.maximum(self.since[self.place[rows], column], self.start[rows])
-            ends = since + seconds
-            sooner = ends < due[rows]
-            rows = rows[sooner]
-            due[rows], base[rows] = ends[sooner], since[sooner]
-            which[rows], toleration_index[rows] = column, by[sooner]
-        return self._values(due, base, which, toleration_index)
-
-    def _values(self, due: Floats, base: Floats, which: Ints, toleration_index: Ints) -> dict[str, Deadline]:
-        rows = np.flatnonzero(np.isfinite(due))
-        columns = (rows, self.place[rows], due[rows], base[rows], which[rows], toleration_index[rows])
-        found = {}
-        for row, place, end, since, column, by in zip(*(each.tolist() for each in columns), strict=True):
-            key, pod, taint = self._keys[row], self._pods[row], self.nodes[place].observed[column].taint
-            found[key] = Deadline(key, pod.uid, pod.node, end, since, taint, self._tolerations_by_index[by])
-        return found
-
-    def _columns(self, now: float) -> tuple[Ints, Floats]:
-        width = max((len(node.observed) for node in self.nodes), default=0)
-        kinds: Ints = np.full((len(self.nodes), width), _NO_TAINT, dtype=np.int64)
-        since: Floats = np.zeros((len(self.nodes), width))
-        known: dict[tuple[str, str], int] = {}
-        for row, node in enumerate(self.nodes):
-            for column, each in enumerate(node.observed):
-                taint = each.taint
-                kind = known.setdefault((taint.key, taint.value), len(known))
-                if kind == len(self._kinds):
-                    self._kinds.append(taint)
-                kinds[row, column] = kind
-                since[row, column] = min(each.since, now)
-        return kinds, since
-
-    def _tolerances(self, classes: Ints, kinds: Ints) -> tuple[Floats, Ints]:
-        """Return for each row the toleration time in seconds and the index of the toleration that determines it."""
-        pairs, back = np.unique(classes * len(self._kinds) + kinds, return_inverse=True)
-        seconds: Floats = np.zeros(len(pairs))
-        first = len(self._tolerations_by_index)
-        for place, pair in enumerate(pairs.tolist()):
-            class_, kind = divmod(pair, len(self._kinds))
-            how = tolerance(self._rule.complete(self._tolerations[class_]), self._kinds[kind], self._rule)
-            seconds[place] = how.seconds
-            self._tolerations_by_index.append(how.toleration)
-        return seconds[back], first + back.astype(np.int64)
+    found: dict[str, Deadline] = {}
+    by_tolerations: dict[tuple[Toleration, ...], dict[tuple[str, str], Tolerance]] = {}
+    by_spec: dict[int, tuple[PodSpec, dict[tuple[str, str], Tolerance]]] = {}  # pods of one template share their spec
+    columns: dict[str, list[tuple[tuple[str, str], float, Taint]]] = {}
+    for key, pod in pods:
+        name = pod.node
+        if name not in taints or not subject_to_taints(pod):
+            continue
+        column = columns.get(name)
+        if column is None:
+            observed = taints[name].observed
+            column = [((each.taint.key, each.taint.value), min(each.since, now), each.taint) for each in observed]
+            columns[name] = column
+        spec, started = pod.spec, pod.started
+        shared = by_spec.get(id(spec))
+        if shared is None:
+            shared = by_spec[id(spec)] = spec, by_tolerations.setdefault(spec.tolerations, {})
+        known = shared[1]
+        # A call for each of 150,000 pods would take a tenth of the time, and nearly all pods have a start time.
+        start = started if started is not None and started <= now else start_on_node(pod, now=now)
+        due, base, cause = FOREVER, 0.0, None
+        for kind, since, taint in column:
+            how = known.get(kind)
+            if how is None:
+                how = known[kind] = tolerance(rule.complete(spec.tolerations), taint, rule)
+            if since < start:
+                since = start
+            if since + how.seconds < due:
+                due, base, cause = since + how.seconds, since, (taint, how.toleration)
+        if cause is not None:
+            found[key] = Deadline(key, pod.uid, pod.node, due, base, *cause)
+    return found
 
 
 _KEY: Final = attrgetter("key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from hypothesis import given, settings
@@ -18,11 +19,12 @@ from trimtab.tainting.deadlines import (
     NodeTaints,
     TaintDeadlineTracker,
     TolerationRule,
-    _DeadlineTable,
     deadline,
     deadlines,
     observe_taints,
+    start_on_node,
     subject_to_taints,
+    tolerance,
 )
 
 KEYS = ["a", "b", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
@@ -151,12 +153,25 @@ pods = st.builds(
 )
 
 
+def deadline_of_one_pod(web: Pod, on: NodeTaints, rule: TolerationRule) -> Deadline | None:
+    """The rule of a deadline, taint by taint and without anything that is shared between pods."""
+    if not subject_to_taints(web):
+        return None
+    found: Deadline | None = None
+    for each in on.observed:
+        how = tolerance(rule.complete(web.spec.tolerations), each.taint, rule)
+        since = max(min(each.since, NOW), start_on_node(web, now=NOW))
+        if how.seconds < math.inf and (found is None or since + how.seconds < found.due):
+            found = Deadline(web.key, web.uid, web.node, since + how.seconds, since, each.taint, how.toleration)
+    return found
+
+
 @given(
     several=st.lists(pods, max_size=20, unique_by=lambda each: each.key),
     there=st.lists(taints, min_size=3, max_size=3),
     rule=rules,
 )
-def test_table_equals_rule_for_each_pod(
+def test_pods_together_have_the_deadlines_that_each_has_alone(
     several: list[Pod], there: list[tuple[Taint, ...]], rule: TolerationRule
 ) -> None:
     known = {f"n{number + 1}": observe_taints(node(*each), None, now=NOW) for number, each in enumerate(there)}
@@ -164,18 +179,15 @@ def test_table_equals_rule_for_each_pod(
     one_by_one = {
         each.key: found
         for each in several
-        if each.node in known and (found := deadline(each, known[each.node].observed, rule, now=NOW)) is not None
+        if each.node in known and (found := deadline_of_one_pod(each, known[each.node], rule)) is not None
     }
 
     items = [(each.key, each) for each in several]
-    there = [each for each in several if each.node in known and subject_to_taints(each)]
-    keys = [each.key for each in there]
-    assert _DeadlineTable(keys, there, known, rule, now=NOW).deadlines() == one_by_one
     assert deadlines(items, known, rule, now=NOW) == one_by_one
     assert deadlines(reversed(items), known, rule, now=NOW) == one_by_one
 
 
-def test_many_pods_are_computed_with_arrays() -> None:
+def test_pods_that_share_a_node_keep_their_own_toleration() -> None:
     many = [pod(Toleration("a", "Exists", "", "NoExecute", number % 7), name=f"p{number}") for number in range(100)]
     known = {"n1": observe_taints(node(Taint("a", "NoExecute", "", START)), None, now=NOW)}
 

@@ -14,8 +14,8 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, NodeCondition, Pod, PodSpec, Taint
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
-from trimtab.tainting.lifecycle.node_updates import patches
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.node_updates import taint_patch
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
@@ -81,13 +81,12 @@ def no_execute_of(node: Node) -> set[str]:
 
 def written(node: Node, changes: Iterable[TaintChange]) -> Node:
     """The node after its patch, operation by operation, as an API server goes about it; AssertionError if refused."""
-    [patch] = patches(changes, {node.name: node})
     body = {
         "metadata": {"uid": node.uid},
         "spec": {"taints": [_taint_body(taint) for taint in node.taints]} if node.taints else {},
         "status": {"conditions": [{"type": each.type, "status": each.status} for each in node.conditions]},
     }
-    apply_all(body, patch.operations)
+    apply_all(body, taint_patch(node, [*changes]))
     taints = tuple(
         Taint(
             each["key"],
@@ -228,6 +227,8 @@ class World:
             probe_results=self.probe_results,
         )
         self.plan, self.memory = plan, plan.memory
+        for token in plan.taken.values():
+            self.memory = spend_token(self.memory, token, in_flight=1, at=now)
         for name in plan.probes:
             node, lease = self.nodes[name], self.leases[name]
             self.asked.append((name, self.second))

@@ -54,7 +54,7 @@ def test_updates_are_ordered_by_urgency():
     assert found["take"].token == plan.taken["take"]
     assert found["free"].changes_no_execute
     assert found["mark"].mark is not None
-    assert found["mark"].patch is not None
+    assert found["mark"].changes
     assert found["ask"].probe
 
 

@@ -10,7 +10,7 @@ from tests.fixtures.tainting import RecordedTaint, ended_uid, put_by, taken_off_
 from tests.unit.tainting.nodes import START, a_node
 from trimtab.kube.objects import Taint
 from trimtab.tainting.lifecycle.node_health import TaintChange
-from trimtab.tainting.lifecycle.node_updates import patches
+from trimtab.tainting.lifecycle.node_updates import taint_patch
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 NOW = datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC)
@@ -40,16 +40,15 @@ def test_added_and_removed_taints_are_read_from_one_patch():
         change(NOT_READY, "NoExecute", add=False),
         change(NOT_READY, "NoSchedule", add=False),
     ]
-    [patch] = patches(changes, {"n1": node})
-    observed = asked(patch.operations)
+    observed = asked(taint_patch(node, changes))
 
     assert list(put_by(observed)) == [RecordedTaint(NOW.timestamp(), "n1", UNREACHABLE, START)]
     assert list(taken_off_by(observed)) == [RecordedTaint(NOW.timestamp(), "n1", NOT_READY, 0.0)]
 
 
 def test_the_first_taint_of_a_node_is_read_too():
-    [patch] = patches([change(UNREACHABLE, "NoExecute", add=True)], {"n1": a_node(ready="Unknown")})
-    assert [each.key for each in put_by(asked(patch.operations))] == [UNREACHABLE]
+    operations = taint_patch(a_node(ready="Unknown"), [change(UNREACHABLE, "NoExecute", add=True)])
+    assert [each.key for each in put_by(asked(operations))] == [UNREACHABLE]
 
 
 def test_other_node_writes_add_no_taint():

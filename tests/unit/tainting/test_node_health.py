@@ -18,7 +18,7 @@ from trimtab.tainting.lifecycle.node_health import (
     pods_not_ready,
     update_health,
 )
-from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle, return_token, spend_token
+from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
@@ -358,14 +358,12 @@ def test_future_record_times_count_as_now():
     assert (memory.spent["z"], memory.back, memory.heard["n1"].at) == (NOW, NOW, NOW)
 
 
-def test_refused_taint_returns_its_token():
+def test_token_is_spent_when_the_taint_may_be_written():
     nodes = [a_node(f"n{place}", ready="Unknown" if place < 2 else "True") for place in range(6)]
     plan = plan_lifecycle(SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW)
     assert list(plan.taken) == ["n0"]
-    assert plan.memory.spent == {"": NOW}
-    assert return_token(plan.memory, plan.taken["n0"]).spent == {}
+    assert plan.memory.spent == {}
     later = replace(plan.memory, spent={"": NOW + 10})
-    assert return_token(later, plan.taken["n0"]) == later
     assert spend_token(plan.memory, plan.taken["n0"], in_flight=1, at=NOW + 7).spent == {"": NOW + 7}
     assert spend_token(later, plan.taken["n0"], in_flight=1, at=NOW + 7) == later
 

@@ -6,7 +6,9 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import START, a_node, apply_all, written
 from trimtab.kube.objects import NodeCondition, Taint
 from trimtab.tainting.lifecycle.node_health import TaintChange
-from trimtab.tainting.lifecycle.node_updates import patches
+from trimtab.tainting.lifecycle.node_updates import node_updates, taint_patch
+from trimtab.tainting.lifecycle.planner import LifecyclePlan
+from trimtab.tainting.lifecycle.record import LifecycleState
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 GPU = Taint("example.com/gpu", "NoSchedule", "yes")
@@ -21,8 +23,7 @@ def take(key, effect="NoExecute", node="n1"):
 
 
 def operations(node, *changes):
-    [patch] = patches(changes, {node.name: node})
-    return [(each["op"], each["path"]) for each in patch.operations]
+    return [(each["op"], each["path"]) for each in taint_patch(node, changes)]
 
 
 def test_first_taint_creates_the_list():
@@ -64,10 +65,10 @@ def test_taints_of_nodes_under_pressure_are_kept():
 
 def test_changes_of_a_node_are_one_patch():
     nodes = {"n1": a_node("n1"), "n2": a_node("n2")}
-    made = patches(
-        [take(NOT_READY, node="n2"), put(NOT_READY), put(NOT_READY, "NoSchedule"), put("x", node="n9")], nodes
-    )
-    assert [(patch.node, len(patch.changes)) for patch in made] == [("n1", 2), ("n2", 1)]
+    changes = (take(NOT_READY, node="n2"), take("y"), put(NOT_READY), put(NOT_READY, "NoSchedule"), put("x", node="n9"))
+    plan = LifecyclePlan(now=START, taints=changes, memory=LifecycleState())
+    made = {name: update.changes for name, update in node_updates(plan, nodes).items()}
+    assert made == {"n1": (changes[2], changes[3], changes[1]), "n2": (changes[0],)}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_changes_of_a_node_are_one_patch():
 )
 def test_patch_fails_if_the_node_has_changed(meanwhile):
     node = a_node(ready="Unknown", taints=[GPU, Taint(NOT_READY, "NoExecute")])
-    [patch] = patches([put(UNREACHABLE), take(NOT_READY)], {"n1": node})
+    patch = taint_patch(node, [put(UNREACHABLE), take(NOT_READY)])
     now = meanwhile(node)
     body = {
         "metadata": {"uid": now.uid},
@@ -95,12 +96,11 @@ def test_patch_fails_if_the_node_has_changed(meanwhile):
         "status": {"conditions": [{"type": each.type, "status": each.status} for each in now.conditions]},
     }
     with pytest.raises((AssertionError, IndexError)):
-        apply_all(body, patch.operations)
+        apply_all(body, patch)
 
 
 def test_taint_time_is_rfc3339():
     node = a_node(ready="Unknown")
-    [patch] = patches([put(UNREACHABLE)], {"n1": node})
-    assert patch.operations[-1]["value"] == [
+    assert taint_patch(node, [put(UNREACHABLE)])[-1]["value"] == [
         {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-11-20T12:00:00Z"}
     ]

@@ -25,7 +25,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import ProbeResult, pods_not_ready, stamp_of
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import LifecycleState
 
 HOUR = 3600.0
@@ -73,6 +73,8 @@ class Passes:
         sight = SnapshotNodes(Snapshot([*self.nodes.values(), *leases]))
         plan = plan_lifecycle(sight, DEFAULTS, now=START + at, memory=self.memory, probe_results=answers)
         self.memory = plan.memory
+        for token in plan.taken.values():
+            self.memory = spend_token(self.memory, token, in_flight=1, at=START + at)
         return plan
 
 

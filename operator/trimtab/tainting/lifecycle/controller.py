@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 from trimtab.api import reasons
@@ -27,8 +26,8 @@ from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import ready_status
-from trimtab.tainting.lifecycle.node_updates import NodeUpdate, NodeUpdater, node_updates
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, return_token, spend_token
+from trimtab.tainting.lifecycle.node_updates import NodeUpdater, node_updates
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
 from trimtab.tainting.lifecycle.record import LifecycleState, RecordWriter, build_record, restore_state, shift_times
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
@@ -171,7 +170,7 @@ class NodeLifecycleController(Loop):
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
             log.warning("Stopped the node lifecycle controller while its API requests were still in flight")
-        self._count_tokens()
+        self._spend_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):
             log.warning(
@@ -187,10 +186,11 @@ class NodeLifecycleController(Loop):
 
     async def _iterate(self) -> float:
         now = self._services.clock.now()
-        # 1. Shift stored times if the host's clock was set. Spend the rate limit tokens of answered requests, and
-        #    return the tokens of nodes whose update was not started.
+        # 1. Shift stored times if the host's clock was set. Spend the rate limit tokens of answered requests, and drop
+        #    the updates that were not started.
         self._correct_clock_change(now)
-        self._count_tokens()
+        self._spend_tokens()
+        self._updater.drop_pending()
         # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy. If they have been
         #    stale for longer, the planner pauses, and records since when: this time extends the grace periods.
         verified = self._services.watches_verified_at()
@@ -260,7 +260,7 @@ class NodeLifecycleController(Loop):
         self.held = ""
         if not plan.probes:  # outstanding probes may still show that the watches lag
             self._held_since = None
-        self._return_tokens(self._updater.put(node_updates(plan, self._services.lister.nodes)))
+        self._updater.put(node_updates(plan, self._services.lister.nodes))
         self._marker.put(plan.failed)
         waiting = Counter(each.zone for each in plan.waiting)
         self._zones = tuple(
@@ -275,23 +275,18 @@ class NodeLifecycleController(Loop):
             for name, zone in plan.zones.items()
         )
 
-    def _count_tokens(self) -> None:
+    def _spend_tokens(self) -> None:
         for spent in self._updater.take_spent():
             self._state = spend_token(self._state, spent.token, in_flight=spent.in_flight, at=spent.at)
-        self._return_tokens(self._updater.take_back())
-
-    def _return_tokens(self, left: list[NodeUpdate]) -> None:
-        self._state = _without(self._state, left)
 
     def _record(self) -> None:
-        """Persist the state, excluding the rate limit tokens of taints that may never be written.
+        """Persist the state.
 
         If the process is killed after a taint was written, the next process reads the time of that taint from the node.
         The next node of the zone is therefore tainted neither earlier nor later than the zone's rate allows.
         """
-        memory = _without(self._state, self._updater.under_way())
         nodes = self._services.lister.nodes
-        self._record_writer.put(build_record(memory, nodes, now=self._services.clock.now()))
+        self._record_writer.put(build_record(self._state, nodes, now=self._services.clock.now()))
 
     def _correct_clock_change(self, now: float) -> None:
         """Shift the stored times if the host's clock was set.
@@ -307,13 +302,6 @@ class NodeLifecycleController(Loop):
             self._updater.probe_results.clear()
         if self._offset is None or abs(step) > CLOCK_TOLERANCE:
             self._offset = offset
-
-
-def _without(memory: LifecycleState, left: Iterable[NodeUpdate]) -> LifecycleState:
-    for each in left:
-        if each.token is not None:
-            memory = return_token(memory, each.token)
-    return memory
 
 
 def affects_plan(old: Node | None, new: Node | None) -> bool:

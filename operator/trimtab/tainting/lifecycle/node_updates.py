@@ -1,7 +1,7 @@
 """Executes the node updates of the newest plan.
 
 Several nodes are updated concurrently, each with one request at a time. Each request has the observed state of the node
-as a precondition. Its result is a return value and not an exception.
+as a precondition.
 
 Taints are changed with a JSON patch (RFC 6902). It addresses list elements by index, so it tests that each element is
 still the observed one. A concurrent edit of another taint is preserved. If a taint that the patch changes was edited,
@@ -11,14 +11,12 @@ a node that has recovered in the meantime is not tainted.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
@@ -54,30 +52,25 @@ RETRY: Final = Backoff(initial=0.2, maximum=10.0)
 not requeue it.
 """
 
+WORKERS: Final = 16
+"""Number of nodes that are updated concurrently."""
 
-class PatchResult(enum.Enum):
-    """The result of a patch."""
+MAX_QUIET_FAILURES: Final = 3
+"""Number of consecutive failures after which a node no longer blocks the queue of its zone, and an event is emitted."""
 
-    WRITTEN = "Written"
-    CONFLICT = "Conflict"  # a test of the JSON patch failed (422), or the write conflicted (409)
-    GONE = "Gone"  # the node no longer exists
-    FAILED = "Failed"  # no response, or another error
+WATCH_TIMEOUT: Final = 30.0
+"""Seconds within which the watch must show a write or the deletion of a node. After that, the node is planned again,
+because the response was wrong: a proxy in front of a starting API server may answer every request with 404.
+"""
 
+RETRIES_PER_SECOND: Final = 100
+"""Maximum retries per second of all nodes, unless the delay would exceed :data:`MAX_RETRY_DELAY`."""
 
-class NodeWriteResult(Struct, frozen=True):
-    """The result of patching a node.
+MAX_RETRY_DELAY: Final = 30.0
+"""Maximum seconds until a node is retried, regardless of the number of failed nodes."""
 
-    Attributes:
-        outcome: the result of the patch.
-        certain: whether it is certain that a failed patch was not applied. After a success it has no meaning.
-        version: the node's resource version after the patch; ``""`` if it is unknown.
-        error: the API server's message, or the reason why there was no response.
-    """
-
-    outcome: PatchResult
-    certain: bool = True
-    version: str = ""
-    error: str = ""
+MAX_UPDATES: Final = 500
+"""Maximum number of nodes per iteration. The workers cannot finish more before the next iteration plans them again."""
 
 
 async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
@@ -110,49 +103,6 @@ async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
     return ProbeResult(found.uid, stamp_of(found, lease), now)
 
 
-async def write_mark(api: Api, mark: MarkUnknown) -> NodeWriteResult:
-    """Set the conditions of a node without heartbeats to Unknown."""
-    return await _patch_node(api, mark.node, mark.operations, subresource="status")
-
-
-async def write_taints(api: Api, patch: TaintPatch) -> NodeWriteResult:
-    """Patch the taints of a node."""
-    return await _patch_node(api, patch.node, patch.operations)
-
-
-async def _patch_node(api: Api, node: str, operations: Any, *, subresource: str = "") -> NodeWriteResult:
-    try:
-        answer = await verbs.json_patch(api, NODES, node, operations, subresource=subresource, timeout=TIMEOUT)
-    except (Conflict, Invalid) as error:
-        return NodeWriteResult(PatchResult.CONFLICT, error=str(error))
-    except NotFound as error:
-        return NodeWriteResult(PatchResult.GONE, error=str(error))
-    except (ApiError, Unreachable) as error:
-        certain = isinstance(error, ApiError) and not isinstance(error, ServerError)
-        return NodeWriteResult(PatchResult.FAILED, certain, error=f"{type(error).__name__}: {error}")
-    return NodeWriteResult(PatchResult.WRITTEN, version=str((answer.get("metadata") or {}).get("resourceVersion", "")))
-
-
-WORKERS: Final = 16
-"""Number of nodes that are updated concurrently."""
-
-MAX_QUIET_FAILURES: Final = 3
-"""Number of consecutive failures after which a node no longer blocks the queue of its zone, and an event is emitted."""
-
-
-WATCH_TIMEOUT: Final = 30.0
-"""Seconds within which the watch must show a write or the deletion of a node. After that, the node is planned again,
-because the response was wrong: a proxy in front of a starting API server may answer every request with 404.
-"""
-
-
-RETRIES_PER_SECOND: Final = 100
-"""Maximum retries per second of all nodes, unless the delay would exceed :data:`MAX_RETRY_DELAY`."""
-
-MAX_RETRY_DELAY: Final = 30.0
-"""Maximum seconds until a node is retried, regardless of the number of failed nodes."""
-
-
 class NodeUpdate(Struct, frozen=True, kw_only=True):
     """The update of one node. Its requests are sent in the order of the attributes.
 
@@ -161,23 +111,19 @@ class NodeUpdate(Struct, frozen=True, kw_only=True):
         token: the rate limit token with which the plan took the node from its zone's queue; ``None`` if it did not.
         probe: whether to probe the node, before it is set to Unknown.
         mark: the patch that sets the node's conditions to Unknown; ``None`` if it is not needed.
-        patch: the patch of the node's taints; ``None`` if it is not needed.
+        changes: the changes of the node's taints, additions first.
     """
 
     node: Node
     token: TakenToken | None = None
     probe: bool = False
     mark: MarkUnknown | None = None
-    patch: TaintPatch | None = None
+    changes: tuple[TaintChange, ...] = ()
 
     @property
     def changes_no_execute(self) -> bool:
         """Return whether the update adds or removes a NoExecute taint."""
-        return self.patch is not None and any(each.taint.effect == NO_EXECUTE for each in self.patch.changes)
-
-
-MAX_UPDATES: Final = 500
-"""Maximum number of nodes per iteration. The workers cannot finish more before the next iteration plans them again."""
+        return any(each.taint.effect == NO_EXECUTE for each in self.changes)
 
 
 def node_updates(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = MAX_UPDATES) -> dict[str, NodeUpdate]:
@@ -189,29 +135,30 @@ def node_updates(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = 
         most: maximum number of updates. Nodes that were taken from a queue come first.
     """
     marks = {each.node: each for each in plan.unknown}
-    changing = {each.node for each in plan.taints}
-    changing_no_execute = {each.node for each in plan.taints if each.taint.effect == NO_EXECUTE}
-
-    def urgency(name: str) -> tuple[int, float, str]:
-        if name in changing_no_execute:
-            return (0 if name in plan.taken else 1, 0.0, name)
-        if name in marks or name not in plan.probes:
-            return (2 if name in marks else 3, 0.0, name)
-        return (4, -plan.probes[name], name)
-
-    chosen = sorted((name for name in {*plan.probes, *marks, *changing} if name in nodes), key=urgency)[:most]
-    wanted = set(chosen)
-    changes = {each.node: each for each in patches((each for each in plan.taints if each.node in wanted), nodes)}
-    return {
-        name: NodeUpdate(
+    changes: dict[str, list[TaintChange]] = {}
+    for each in plan.taints:
+        changes.setdefault(each.node, []).append(each)
+    updates = [
+        NodeUpdate(
             node=nodes[name],
             token=plan.taken.get(name),
             probe=name in plan.probes,
             mark=marks.get(name),
-            patch=changes.get(name),
+            changes=tuple(sorted(changes.get(name, ()), key=lambda each: not each.add)),
         )
-        for name in chosen
-    }
+        for name in {*plan.probes, *marks, *changes}
+        if name in nodes
+    ]
+
+    def urgency(update: NodeUpdate) -> tuple[int, float, str]:
+        name = update.node.name
+        if update.changes_no_execute:
+            return (0 if update.token else 1, 0.0, name)
+        if update.mark or not update.probe:
+            return (2 if update.mark else 3, 0.0, name)
+        return (4, -plan.probes[name], name)
+
+    return {each.node.name: each for each in sorted(updates, key=urgency)[:most]}
 
 
 class _UnconfirmedWrite(Struct, frozen=True):
@@ -227,7 +174,7 @@ class SpentToken(Struct, frozen=True):
 
     Attributes:
         token: the token.
-        in_flight: number of outstanding requests in the zone, including this one.
+        in_flight: number of outstanding updates of the zone that hold a token, including this one.
         at: the time of the response or timeout, in seconds since the epoch.
     """
 
@@ -241,7 +188,7 @@ class NodeUpdater:
 
     A newer plan replaces updates that have not started. After a write, the node is not written again until the watch
     shows the change. After a failure, the node is retried with backoff. The update of a node that the plan took from
-    its zone's queue holds a rate limit token. Until the request is sent, the token can be returned.
+    its zone's queue holds a rate limit token, which is spent when the API server may have added the taint.
 
     Args:
         services: the dependencies of the taint manager.
@@ -257,7 +204,6 @@ class NodeUpdater:
         self._done = done
         self._pending: dict[str, NodeUpdate] = {}
         self._busy: dict[str, NodeUpdate] = {}
-        self._given_up: list[NodeUpdate] = []
         self._spent: list[SpentToken] = []
         self._failures: dict[str, int] = {}
         self._again: dict[str, float] = {}
@@ -268,28 +214,21 @@ class NodeUpdater:
 
     # ── for the loop ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take_back(self) -> list[NodeUpdate]:
-        """Drop the updates that have not started.
-
-        Return those of them that hold a rate limit token, and the failed updates that still hold one.
-        """
-        left = [update for update in (*self._pending.values(), *self._given_up) if update.token is not None]
-        self._drop_pending()
-        self._given_up.clear()
-        return left
+    def drop_pending(self) -> None:
+        """Drop the updates that have not started."""
+        for name in self._pending:
+            self._queue.discard(name)
+        self._pending.clear()
 
     def take_spent(self) -> list[SpentToken]:
-        """Return the tokens whose requests were answered since the previous call, in the order of the responses."""
+        """Return the tokens that were spent since the previous call, in the order of the responses."""
         spent, self._spent = self._spent, []
         return spent
 
     def in_flight(self) -> Counter[str]:
-        """Return the number of outstanding requests that hold a rate limit token, by zone."""
-        return Counter(each.token.zone for each in self._busy.values() if each.token is not None)
-
-    def under_way(self) -> list[NodeUpdate]:
-        """Return the updates that hold a rate limit token and have not ended yet."""
-        return [update for update in (*self._busy.values(), *self._pending.values()) if update.token is not None]
+        """Return the number of updates that hold a rate limit token and have not ended yet, by zone."""
+        updates = (*self._busy.values(), *self._pending.values())
+        return Counter(each.token.zone for each in updates if each.token is not None)
 
     def forget_outdated(self, *, now: float, age: float) -> None:
         """Remove writes that the watch has confirmed, old probe results, and data of deleted nodes.
@@ -317,26 +256,19 @@ class NodeUpdater:
 
         These are nodes whose NoExecute taint is being written, and nodes whose update has failed repeatedly.
         """
-        on_its_way = [name for name, update in self._busy.items() if update.changes_no_execute]
-        on_its_way += [name for name, each in self._unseen.items() if each.update.changes_no_execute]
+        updates = (*self._busy.values(), *(each.update for each in self._unseen.values()))
+        being_written = {update.node.name for update in updates if update.changes_no_execute}
         return frozenset(
-            (*on_its_way, *(name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES))
+            being_written | {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}
         )
 
-    def put(self, updates: Mapping[str, NodeUpdate]) -> list[NodeUpdate]:
-        """Queue updates in this order.
-
-        Return the updates that hold a rate limit token and cannot start now. The caller gives their tokens back.
-        """
-        left = []
+    def put(self, updates: Mapping[str, NodeUpdate]) -> None:
+        """Queue updates in this order, except those of nodes that cannot be updated now."""
         self._failures = {name: many for name, many in self._failures.items() if name in updates or name in self._again}
         for name, update in updates.items():
             if name not in self._busy and name not in self._unseen and name not in self._again:
                 self._pending[name] = update
                 self._queue.add(name)
-            elif update.token is not None:
-                left.append(update)
-        return left
 
     def next_try(self) -> float | None:
         """Return the time of the next retry on the monotonic clock; ``None`` if no node has failed."""
@@ -344,7 +276,7 @@ class NodeUpdater:
 
     async def settled(self, seconds: float) -> bool:
         """Start no further update, wait for in-flight requests, and return whether all have ended in time."""
-        self._drop_pending()
+        self.drop_pending()
         return await self._queue.drain(seconds)
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,57 +285,70 @@ class NodeUpdater:
         """Execute updates until cancelled."""
         await self._queue.run()
 
-    def _drop_pending(self) -> None:
-        for name in self._pending:
-            self._queue.discard(name)
-        self._pending.clear()
-
     async def _update(self, name: str) -> None:
         update = self._pending.pop(name, None)
         if update is None:
             return
         self._busy[name] = update
-        sent = True
+        tainted = True
         try:
-            sent = await self._do(update)
+            tainted = self._services.stale() is None and await self._send(update)
         except Exception:
             log.exception("Failed to update node %s: unexpected error", name)
-            self._failed(update, NodeWriteResult(PatchResult.FAILED, certain=False))
+            self._failed(update, "")
         finally:
-            if update.token is not None and sent:
+            if update.token is not None and tainted:
                 now = self._services.clock.now()
                 self._spent.append(SpentToken(update.token, self.in_flight()[update.token.zone], now))
-            elif update.token is not None:
-                self._given_up.append(update)
             del self._busy[name]
             self._done()
 
-    async def _do(self, update: NodeUpdate) -> bool:
+    async def _send(self, update: NodeUpdate) -> bool:
         """Send the requests for a node, and return whether its taints may have been written."""
-        if self._services.stale() is not None:
-            return False
         if update.probe and not await self._probe(update):
             return False
-        versions = [update.node.resource_version]
-        failure = await self._mark(update, versions) or await self._taint(update, versions)
-        if failure is not None:
-            self._failed(update, failure)
-        else:
-            self._failures.pop(update.node.name, None)
-            self._again.pop(update.node.name, None)
-        old = frozenset(versions) - {versions[-1]}
-        if old:
-            self._wait_for_watch(update, old)
-        return failure is None or not failure.certain
+        name, versions = update.node.name, [update.node.resource_version]
+        tainting = False
+        try:
+            # 1. Set the conditions to Unknown.
+            if update.mark is not None:
+                versions.append(await self._patch(name, update.mark.operations, subresource="status"))
+                log.info("Set conditions of node %s to Unknown: %s", name, update.mark.message)
+                self._report(update, update.mark.reason, f"set its conditions to Unknown: {update.mark.message}")
+            # 2. Patch the taints.
+            if update.changes:
+                tainting = True
+                versions.append(await self._patch(name, taint_patch(update.node, update.changes)))
+                for change in update.changes:
+                    self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
+                    self._services.reporter.taint_changed(change, uid=update.node.uid)
+                    _log(change)
+            self._failures.pop(name, None)
+            self._again.pop(name, None)
+        except NotFound:
+            tainting = False
+            self._wait_for_watch(update, versions[:1])
+        except (Conflict, Invalid) as error:  # the node has changed since it was planned
+            tainting = False
+            self._failed(update, str(error), quiet=True)
+        except (ApiError, Unreachable) as error:
+            tainting = tainting and isinstance(error, ServerError | Unreachable)
+            self._failed(update, f"{type(error).__name__}: {error}")
+        if len(versions) > 1:
+            self._wait_for_watch(update, versions[:-1])
+        return tainting
 
-    def _stop_until_deletion_is_visible(self, update: NodeUpdate) -> None:
-        """Send no further request for a node that no longer exists, until the watch shows the deletion."""
-        self._wait_for_watch(update, frozenset((update.node.resource_version,)))
-
-    def _wait_for_watch(self, update: NodeUpdate, versions: frozenset[str]) -> None:
-        self._unseen[update.node.name] = _UnconfirmedWrite(
-            update, versions, self._services.clock.monotonic() + WATCH_TIMEOUT
+    async def _patch(self, name: str, operations: Iterable[Operation], *, subresource: str = "") -> str:
+        """Patch a node, and return its new resource version; ``""`` if it is unknown."""
+        answer = await verbs.json_patch(
+            self._services.api, NODES, name, tuple(operations), subresource=subresource, timeout=TIMEOUT
         )
+        return str((answer.get("metadata") or {}).get("resourceVersion", ""))
+
+    def _wait_for_watch(self, update: NodeUpdate, versions: Iterable[str]) -> None:
+        """Send no further request for a node until the watch shows another version than these, or its deletion."""
+        until = self._services.clock.monotonic() + WATCH_TIMEOUT
+        self._unseen[update.node.name] = _UnconfirmedWrite(update, frozenset(versions), until)
 
     async def _probe(self, update: NodeUpdate) -> bool:
         name = update.node.name
@@ -414,50 +359,18 @@ class NodeUpdater:
             log.warning("Failed to probe node %s, whose heartbeat is overdue; retrying: %s", name, error)
             return False
         if answer is None:
-            self._stop_until_deletion_is_visible(update)
+            self._wait_for_watch(update, (update.node.resource_version,))
             return False
         self.probe_results[name] = answer
         return True
 
-    async def _mark(self, update: NodeUpdate, versions: list[str]) -> NodeWriteResult | None:
-        """Set the conditions to Unknown and return the failure, if any.
-
-        Append the new resource version to ``versions``.
-        """
-        if update.mark is None:
-            return None
-        written = await write_mark(self._services.api, update.mark)
-        if written.outcome is not PatchResult.WRITTEN:
-            return replace(written, certain=True)  # no patch of the taints was sent
-        versions.append(written.version)
-        log.info("Set conditions of node %s to Unknown: %s", update.node.name, update.mark.message)
-        self._report(update, update.mark.reason, f"set its conditions to Unknown: {update.mark.message}")
-        return None
-
-    async def _taint(self, update: NodeUpdate, versions: list[str]) -> NodeWriteResult | None:
-        """Patch the taints and return the failure, if any. Append the new resource version to ``versions``."""
-        if update.patch is None:
-            return None
-        written = await write_taints(self._services.api, update.patch)
-        if written.outcome is not PatchResult.WRITTEN:
-            return written
-        versions.append(written.version)
-        for change in update.patch.changes:
-            self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
-            self._services.reporter.taint_changed(change, uid=update.node.uid)
-            _log(change)
-        return None
-
-    def _failed(self, update: NodeUpdate, written: NodeWriteResult) -> None:
+    def _failed(self, update: NodeUpdate, error: str, *, quiet: bool = False) -> None:
         name = update.node.name
-        if written.outcome is PatchResult.GONE:
-            self._stop_until_deletion_is_visible(update)
-            return
         failures = self._retry_later(name)
-        if written.outcome is PatchResult.FAILED or failures >= MAX_QUIET_FAILURES:
-            log.warning("Failed to update node %s; retrying: %s", name, written.error)
+        if not quiet or failures >= MAX_QUIET_FAILURES:
+            log.warning("Failed to update node %s; retrying: %s", name, error)
         if failures == MAX_QUIET_FAILURES:
-            self._report(update, reasons.NODE_UPDATE_FAILED, f"failed to update the node; retrying: {written.error}")
+            self._report(update, reasons.NODE_UPDATE_FAILED, f"failed to update the node; retrying: {error}")
 
     def _retry_later(self, name: str) -> int:
         """Delay the next attempt for a node with backoff, and return its number of consecutive failures."""
@@ -480,42 +393,23 @@ def _log(change: TaintChange) -> None:
     log.info(done, taint, change.node, change.message, extra=fields)
 
 
-class TaintPatch(Struct, frozen=True):
-    """All taint changes of one node.
+def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
+    """Build the JSON patch of a node's taints.
 
-    Attributes:
-        node: name of the node.
-        changes: the taint changes, additions first.
-        operations: the operations of the JSON patch. It tests the UID of the node, so that a recreated node with the
-            same name is not modified.
-    """
-
-    node: str
-    changes: tuple[TaintChange, ...]
-    operations: tuple[Operation, ...]
-
-
-def patches(changes: Iterable[TaintChange], nodes: Mapping[str, Node]) -> tuple[TaintPatch, ...]:
-    """Build one patch per node, sorted by name. Nodes that no longer exist are omitted.
+    It tests the UID of the node, so that a recreated node with the same name is not modified.
 
     Args:
-        changes: the taint changes of all nodes, each at most once.
-        nodes: the nodes for which the changes were planned, by name.
+        node: the node for which the changes were planned.
+        changes: all taint changes of the node.
     """
-    by_node: dict[str, list[TaintChange]] = {}
-    for change in changes:
-        by_node.setdefault(change.node, []).append(change)
-    return tuple(_patch(nodes[name], by_node[name]) for name in sorted(by_node) if name in nodes)
-
-
-def _patch(node: Node, changes: list[TaintChange]) -> TaintPatch:
-    ordered = sorted(changes, key=lambda each: (not each.add, each.taint.key, each.taint.effect))
-    operations: list[Operation] = [expect_value("/metadata/uid", node.uid)]
-    added = [each.taint for each in ordered if each.add]
-    operations += _guards(node, added)
-    operations += _additions(node, added)
-    operations += _removals(node, [each.taint for each in ordered if not each.add])
-    return TaintPatch(node.name, tuple(ordered), tuple(operations))
+    added = [each.taint for each in changes if each.add]
+    removed = {(each.taint.key, each.taint.effect) for each in changes if not each.add}
+    return [
+        expect_value("/metadata/uid", node.uid),
+        *_guards(node, added),
+        *_additions(node, added),
+        *_removals(node, removed),
+    ]
 
 
 def _guards(node: Node, added: list[Taint]) -> list[Operation]:
@@ -537,23 +431,21 @@ def _additions(node: Node, added: list[Taint]) -> list[Operation]:
     return [add_value("/spec/taints/-", _written(taint)) for taint in added]
 
 
-def _removals(node: Node, removed: list[Taint]) -> list[Operation]:
+def _removals(node: Node, removed: set[tuple[str, str]]) -> list[Operation]:
     """Return the removals, starting with the last index, so that no removal shifts the index of another.
 
     Additions are appended to the list and shift no index.
     """
     operations: list[Operation] = []
-    gone = {(taint.key, taint.effect) for taint in removed}
-    for place in range(len(node.taints) - 1, -1, -1):
-        taint = node.taints[place]
-        if (taint.key, taint.effect) in gone:
+    for place, taint in reversed([*enumerate(node.taints)]):
+        if (taint.key, taint.effect) in removed:
             path = f"/spec/taints/{place}"
             operations += [expect_value(f"{path}/key", taint.key), expect_value(f"{path}/effect", taint.effect)]
             operations.append({"op": "remove", "path": path})
     return operations
 
 
-def _written(taint: Taint) -> dict[str, str]:
+def _written(taint: Taint) -> dict[str, Any]:
     written = {"key": taint.key, "effect": taint.effect}
     if taint.value:
         written["value"] = taint.value

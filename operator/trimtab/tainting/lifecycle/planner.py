@@ -94,8 +94,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         probes: the nodes to probe before they are set to Unknown, with the seconds since their last heartbeat. The
             reads bypass every cache (no ``resourceVersion=0``).
         unknown: the patches that set the conditions of nodes to Unknown.
-        taints: taints to add and to remove, sorted by node and key; see
-            :func:`trimtab.tainting.lifecycle.node_updates.patches`.
+        taints: taints to add and to remove, sorted by node and key.
         failed: the time at which each not-ready node stopped being ready, by name. The pods on these nodes must be set
             to not ready, see :func:`~trimtab.tainting.lifecycle.node_health.pods_not_ready`. These pods are read later,
             node by node, because in a full outage they are all the pods in the cluster.
@@ -172,41 +171,20 @@ def plan_lifecycle(
     return _plan_writes(nodes, assessments, settings, memory, now, resting, in_flight)
 
 
-def return_token(memory: LifecycleState, token: TakenToken) -> LifecycleState:
-    """Return the rate limit token of a node whose NoExecute taint was definitely not written.
-
-    A patch without a response may have been applied, so its token is not returned.
-
-    Args:
-        memory: the state of the plan that took the node, or a later state.
-        token: the token of the node.
-
-    Returns:
-        The new state.
-    """
-    if memory.spent.get(token.zone) != token.at:
-        return memory
-    spent = dict(memory.spent)
-    if token.before is None:
-        del spent[token.zone]
-    else:
-        spent[token.zone] = token.before
-    return msgspec.structs.replace(memory, spent=spent)
-
-
 def spend_token(memory: LifecycleState, token: TakenToken, *, in_flight: int, at: float) -> LifecycleState:
-    """Spend the rate limit token of a node when its request was answered or timed out.
+    """Return the state after the request of a taken node was answered or timed out.
+
+    If the node's NoExecute taint was definitely not written, the token is not spent. A patch without a response may
+    have been applied, so its token is.
 
     Args:
         memory: the state of the plan that took the node, or a later state.
         token: the token of the node.
         in_flight: number of outstanding requests in the zone at that time, including this one.
         at: the time of the response or timeout, in seconds since the epoch.
-
-    Returns:
-        The new state.
     """
-    spent = answered_at(memory.spent.get(token.zone), token.rate, in_flight=in_flight, now=at)
+    before = max(token.spent, memory.spent.get(token.zone, token.spent))
+    spent = answered_at(before, token.rate, in_flight=in_flight, now=at)
     return msgspec.structs.replace(memory, spent={**memory.spent, token.zone: spent})
 
 

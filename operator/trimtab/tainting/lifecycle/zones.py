@@ -269,19 +269,17 @@ class WaitingNode(Struct, frozen=True, gc=False):
 
 
 class TakenToken(Struct, frozen=True, gc=False):
-    """The rate limit token that was used to take a node from the queue of its zone.
+    """The rate limit token with which a node is taken from the queue of its zone.
 
     Attributes:
         zone: name of the zone.
-        before: the time at which the previous node of the zone was taken; ``None`` for never.
         rate: rate of the zone in nodes per second.
-        at: the time of the plan that took the node, in seconds since the epoch.
+        spent: the time to store for the zone once the token is spent, or a later one; see :func:`spent_at`.
     """
 
     zone: str
-    before: float | None
     rate: float
-    at: float
+    spent: float
 
 
 class NoExecuteResult(Struct, frozen=True):
@@ -291,7 +289,7 @@ class NoExecuteResult(Struct, frozen=True):
         changes: the taints to add and to remove.
         waiting: the queued nodes, zone by zone, in the order of the queue.
         queue: the queue of all zones. A node that is being tainted stays in the queue until the watch shows its taint.
-        spent: for each zone, the time at which the last node was taken from the queue.
+        spent: for each zone, the time at which the last node was tainted. It does not include ``taken``.
         taken: the tokens of the nodes that are taken from the queue in this iteration, by node name.
     """
 
@@ -353,10 +351,10 @@ def _serve_queues(
         while at is not None and not paused and at <= inputs.now and (first := next(free, None)) is not None:
             line.remove(first)
             changes.append(_taint_change(inputs, inputs.zones[zone], first, queue[first]))
-            taken[first] = TakenToken(zone, spent.get(zone), inputs.zones[zone].rate, inputs.now)
-            spent[zone] = spent_at(at, inputs.zones[zone].rate, now=inputs.now)
+            rate = inputs.zones[zone].rate
+            taken[first] = TakenToken(zone, rate, spent_at(at, rate, now=inputs.now))
             busy += 1
-            at = _next_at(inputs, inputs.zones[zone], spent[zone], busy)
+            at = _next_at(inputs, inputs.zones[zone], taken[first].spent, busy)
         waiting += _waiting_nodes(inputs, inputs.zones[zone], line, at, paused)
     return NoExecuteResult(tuple(changes), tuple(waiting), queue, spent, taken)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.fakes.api import Call
 from tests.fixtures.golden import Golden
-from tests.unit.tainting.lifecycle_world import LEASES, NODES, RECORD, LivingCluster, Manager, micro
+from tests.unit.tainting.lifecycle_world import LEASES, NODES, PODS, RECORD, LivingCluster, Manager, micro, stamp
 from trimtab.api import reasons
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 from trimtab.tainting.lifecycle.settings import LifecycleSettings
@@ -46,6 +46,8 @@ async def test_silent_node_is_probed_marked_and_tainted_after_grace_period():
         assert made.tainted == [("a2", pytest.approx(due + 0.5, abs=0.5))]
         assert made.taints("a2") == BOTH
         assert made.not_ready_pods() == ["a2-0"]
+        [condition] = made.objects[f"{PODS}/a2-0"]["status"]["conditions"]
+        assert condition["lastTransitionTime"] in [stamp(due + late) for late in (0, 1, 2)]
         assert manager.counts.nodes_tainted == 1
         assert [zone.not_ready for zone in manager.lifecycle.zones] == [1, 0]
         recorded = set(_told(manager))

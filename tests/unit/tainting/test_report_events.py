@@ -104,7 +104,7 @@ class TestDeadlines:
 
     def test_imminent_deadline_has_only_a_deletion_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
         events.deadline_set(limit(due=1), None)
-        events.backlog.due_pod_outcome(ended(limit(due=1)))
+        events.due_pod_outcome(ended(limit(due=1)))
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
@@ -117,7 +117,7 @@ class TestDeadlines:
         events.deadline_set(limit(), None)
         events.drain()
         recorded.take()
-        events.backlog.deadline_cancelled(limit(), pod_kept=True)
+        events.deadline_cancelled(limit(), pod_kept=True)
         events.drain()
         note = "Cancelling deletion of Pod shop/web: no NoExecute taint of node n1 sets a deadline any more"
         assert recorded.take() == [(POD, "DeadlineCancelled", note)]
@@ -127,7 +127,7 @@ class TestDeadlines:
         self, recorded: FakeRecorder, events: EventReporter, stays: bool
     ) -> None:
         events.deadline_set(limit(), None)
-        events.backlog.deadline_cancelled(limit(), pod_kept=stays)
+        events.deadline_cancelled(limit(), pod_kept=stays)
         events.drain()
         assert recorded.take() == []
 
@@ -135,7 +135,7 @@ class TestDeadlines:
         events.deadline_set(limit(), None)
         events.drain()
         recorded.take()
-        events.backlog.deadline_cancelled(limit(), pod_kept=False)
+        events.deadline_cancelled(limit(), pod_kept=False)
         events.drain()
         assert recorded.take() == []
 
@@ -149,7 +149,7 @@ class TestDeadlines:
 
 class TestPodsThatGo:
     def test_deletion_has_upstream_event(self, recorded: FakeRecorder, events: EventReporter, golden: Golden) -> None:
-        events.backlog.due_pod_outcome(ended(limit(), at=300.26))
+        events.due_pod_outcome(ended(limit(), at=300.26))
         events.drain()
         [(about, reason, note)] = recorded.take()
         assert (about, reason) == (POD, "TaintManagerEviction")
@@ -158,7 +158,7 @@ class TestPodsThatGo:
     def test_eviction_event_has_rate_limit_delay(
         self, recorded: FakeRecorder, events: EventReporter, golden: Golden
     ) -> None:
-        events.backlog.due_pod_outcome(ended(limit(), DuePodResult.EVICTED, at=310, held=9.5))
+        events.due_pod_outcome(ended(limit(), DuePodResult.EVICTED, at=310, held=9.5))
         events.drain()
         [event] = recorded.events
         assert event["action"] == "Evict"
@@ -175,7 +175,7 @@ class TestPodsThatGo:
             refuser="guard.example",
             attempts=4,
         )
-        events.backlog.due_pod_outcome(outcome)
+        events.due_pod_outcome(outcome)
         events.drain()
         assert recorded.events[0]["type"] == "Warning"
         [(regarding, reason, note)] = recorded.take()
@@ -193,14 +193,12 @@ class TestPodsThatGo:
     def test_refusal_event_has_action(
         self, recorded: FakeRecorder, events: EventReporter, reason: str, action: str
     ) -> None:
-        events.backlog.due_pod_outcome(ended(limit(), DuePodResult.REFUSED, reason=reason))
+        events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED, reason=reason))
         events.drain()
         assert recorded.events[0]["action"] == action
 
     def test_maximum_wait_event_has_reason(self, recorded: FakeRecorder, events: EventReporter, golden: Golden) -> None:
-        events.backlog.due_pod_outcome(
-            ended(limit(), reason="MaximumWaitOver", message="not evicted for 600s, and so deleted")
-        )
+        events.due_pod_outcome(ended(limit(), reason="MaximumWaitOver", message="not evicted for 600s, and so deleted"))
         events.drain()
         golden(recorded.take()[0][2])
 
@@ -208,30 +206,30 @@ class TestPodsThatGo:
     def test_unchanged_outcomes_have_no_event(
         self, recorded: FakeRecorder, events: EventReporter, result: DuePodResult
     ) -> None:
-        events.backlog.due_pod_outcome(ended(limit(), result))
+        events.due_pod_outcome(ended(limit(), result))
         events.drain()
         assert recorded.take() == []
 
     def test_deletion_event_follows_cancelled_deadline(self, recorded: FakeRecorder, events: EventReporter) -> None:
-        events.backlog.due_pod_outcome(ended(limit()))
-        events.backlog.deadline_cancelled(limit(), pod_kept=False)
+        events.due_pod_outcome(ended(limit()))
+        events.deadline_cancelled(limit(), pod_kept=False)
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
     def test_deleted_pod_has_no_new_deadline_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
-        events.backlog.due_pod_outcome(ended(limit()))
+        events.due_pod_outcome(ended(limit()))
         events.deadline_set(limit(due=900), limit())
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
     def test_resolved_refusal_has_no_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
-        events.backlog.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
-        events.backlog.due_pod_outcome(ended(limit()))
+        events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
+        events.due_pod_outcome(ended(limit()))
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
     def test_new_pod_with_same_name_has_its_own_events(self, recorded: FakeRecorder, events: EventReporter) -> None:
-        events.backlog.due_pod_outcome(ended(limit("db-0", uid="first")))
+        events.due_pod_outcome(ended(limit("db-0", uid="first")))
         events.deadline_set(limit("db-0", uid="second"), None)
         events.drain()
         pods = [event for event in recorded.events if event["regarding"].kind == "Pod"]
@@ -262,7 +260,7 @@ class TestNodes:
         kind: str,
         golden: Golden,
     ) -> None:
-        events.backlog.taint_changed(told_of, "u")
+        events.taint_changed(told_of, "u")
         events.drain()
         [event] = recorded.events
         assert (event["reason"], event["action"], event["type"]) == (reason, action, kind)
@@ -291,7 +289,7 @@ class TestNodes:
         events.drain()
         recorded.take()
         events.deadline_set(limit("b"), None)
-        events.backlog.deadline_cancelled(limit("b"), pod_kept=True)
+        events.deadline_cancelled(limit("b"), pod_kept=True)
         clock.time += 60
         events.drain()
         assert recorded.take() == []
@@ -338,20 +336,20 @@ class TestFloods:
 
     def test_refusals_are_sent_first(self, recorded: FakeRecorder, events: EventReporter) -> None:
         for number in range(200):
-            events.backlog.taint_changed(change(f"n{number}"), "u")
-        events.backlog.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
+            events.taint_changed(change(f"n{number}"), "u")
+        events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
         events.drain()
         assert recorded.take()[0][0] == POD
 
     def test_dropped_events_are_counted(self, events: EventReporter) -> None:
         for number in range(PODS + 5):
-            events.backlog.due_pod_outcome(ended(limit(f"web-{number}")))
+            events.due_pod_outcome(ended(limit(f"web-{number}")))
         for number in range(REFUSALS + 4):
-            events.backlog.due_pod_outcome(ended(limit(f"web-{number}"), DuePodResult.REFUSED))
+            events.due_pod_outcome(ended(limit(f"web-{number}"), DuePodResult.REFUSED))
         for number in range(NODES + 3):
-            events.backlog.taint_changed(change(f"n{number}"), "u")
-        assert events.backlog.omitted == 12
-        assert len(events.backlog) == PODS + REFUSALS + NODES
+            events.taint_changed(change(f"n{number}"), "u")
+        assert events.omitted == 12
+        assert len(events) == PODS + REFUSALS + NODES
 
     @given(
         st.lists(
@@ -375,14 +373,14 @@ class TestFloods:
             elif step in ("set", "moved"):
                 events.deadline_set(found, limit(f"web-{number}", due=900) if step == "moved" else None)
             elif step in ("stays", "gone"):
-                events.backlog.deadline_cancelled(found, pod_kept=step == "stays")
+                events.deadline_cancelled(found, pod_kept=step == "stays")
             else:
-                events.backlog.due_pod_outcome(
+                events.due_pod_outcome(
                     ended(found, DuePodResult.DELETED if step == "deleted" else DuePodResult.REFUSED)
                 )
                 if step == "deleted":
                     deleted.add(number)
-                    events.backlog.deadline_cancelled(found, pod_kept=False)
+                    events.deadline_cancelled(found, pod_kept=False)
         clock.time += 120
         events.drain()
         reported = [(about, reason) for about, reason in recorded.whom() if about.startswith("Pod")]

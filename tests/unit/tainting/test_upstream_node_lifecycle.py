@@ -215,12 +215,12 @@ NOT_READY_PODS = {
 }
 
 
-def marked(plan: LifecyclePlan, *pods: Pod, at: float) -> list[str]:
+def marked(plan: LifecyclePlan, *pods: Pod) -> list[str]:
     """The pods that are marked by a plan."""
     return [
-        mark.pod
+        each.name
         for node, since in plan.failed.items()
-        for mark in pods_not_ready(node, (pod for pod in pods if pod.node == node), since=since, now=START + at)
+        for each in pods_not_ready((pod for pod in pods if pod.node == node), since=since)
     ]
 
 
@@ -233,7 +233,7 @@ def test_pods_on_not_ready_node_become_not_ready(ready, created, at, expected):
         plan = passes.look(a_node("n2", heartbeat=START + at), at=at)
     pods = [a_pod("web", "n1", ready_since=-100.0), a_pod("other", "n2", ready_since=-100.0)]
 
-    assert marked(plan, *pods, at=at) == (["web"] if expected else [])
+    assert marked(plan, *pods) == (["web"] if expected else [])
 
 
 # ── NoExecute taints ────────────────────────────────────────────────────────────────────────────────────────────────

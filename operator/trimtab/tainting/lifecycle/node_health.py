@@ -273,31 +273,6 @@ class MarkUnknown(Struct, frozen=True):
     message: str
 
 
-class MarkPodNotReady(Struct, frozen=True, gc=False):
-    """A patch that sets a pod on a not-ready node to not ready, so that Services remove the pod from their endpoints.
-
-    Attributes:
-        namespace: namespace of the pod.
-        pod: name of the pod.
-        uid: UID of the pod.
-        resource_version: resource version of the pod in the plan. If the pod has changed since, the patch conflicts.
-        node: name of the pod's node.
-        since: the time at which the pod stopped being ready, in seconds since the epoch.
-    """
-
-    namespace: str
-    pod: str
-    uid: str
-    resource_version: str
-    node: str
-    since: float
-
-    @property
-    def condition(self) -> dict[str, str]:
-        """Return the condition to write."""
-        return {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self.since)}
-
-
 def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:
     """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already.
 
@@ -355,21 +330,19 @@ def _new_condition(node: Node, kind: str, now: float) -> dict[str, str]:
     }
 
 
-def pods_not_ready(node: str, pods: Iterable[Pod], *, since: float, now: float) -> list[MarkPodNotReady]:
-    """Return the patches for the pods on a not-ready node that are still Ready.
+def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
+    """Return the pods on a not-ready node that are still Ready, so that Services would keep them in their endpoints.
 
     Pods that became ready after the node stopped being ready are left alone, because their kubelet is alive and has
     reported them. The result depends only on the times in the objects, so it is the same after a restart. It includes
     pods that are bound later, which upstream handles separately.
 
     Args:
-        node: name of a node whose Ready condition is not True.
-        pods: the pods on the node.
+        pods: the pods on a node whose Ready condition is not True.
         since: the time at which the node stopped being ready, in seconds since the epoch.
-        now: the current time in seconds since the epoch.
     """
     return [
-        MarkPodNotReady(pod.namespace, pod.name, pod.uid, pod.resource_version, node, now)
+        pod
         for pod in pods
         if pod.ready and pod.phase not in TERMINAL_PHASES and (pod.ready_since is None or pod.ready_since <= since)
     ]

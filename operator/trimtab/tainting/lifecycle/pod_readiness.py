@@ -7,14 +7,16 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from trimtab.api.plan import rfc3339
 from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
+from trimtab.kube.objects import Pod
 from trimtab.kube.resources import PODS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import patch_conditions
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import MarkPodNotReady, pods_not_ready, ready_status
+from trimtab.tainting.lifecycle.node_health import pods_not_ready, ready_status
 from trimtab.tainting.lifecycle.node_updates import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ class PodReadinessMarker:
         self._services = services
         self._failed: Mapping[str, float] = {}
         self._sent: dict[str, str] = {}  # by pod UID: the resource version to which the patch applied
-        self._wanted: dict[str, MarkPodNotReady] = {}  # by pod UID
+        self._wanted: dict[str, Pod] = {}  # by pod UID
         self._errors: list[str] = []
         self._expedited_at = 0.0
         self._changed = asyncio.Event()
@@ -71,8 +73,7 @@ class PodReadinessMarker:
         """Replace the set of not-ready nodes whose pods are patched.
 
         Args:
-            failed: the time at which each node stopped being ready, see
-                :class:`~trimtab.tainting.lifecycle.planner.LifecyclePlan`.
+            failed: the time at which each node stopped being ready.
         """
         self._failed = failed
         if failed:
@@ -102,16 +103,16 @@ class PodReadinessMarker:
 
     async def _queue_pods(self) -> None:
         """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
-        wanted: dict[str, MarkPodNotReady] = {}
+        wanted: dict[str, Pod] = {}
         before, self._sent = self._sent, {}
         for place, (name, since) in enumerate(self._failed.items(), start=1):
-            for mark in self._pods_to_mark(name, since):
-                if before.get(mark.uid) == mark.resource_version:
-                    self._sent[mark.uid] = mark.resource_version  # the watch does not show the patch yet
+            for pod in self._pods_to_mark(name, since):
+                if before.get(pod.uid) == pod.resource_version:
+                    self._sent[pod.uid] = pod.resource_version  # the watch does not show the patch yet
                     continue
-                wanted[mark.uid] = self._wanted[mark.uid] = mark
-                if mark.uid not in self._queue:
-                    self._queue.add(mark.uid)
+                wanted[pod.uid] = self._wanted[pod.uid] = pod
+                if pod.uid not in self._queue:
+                    self._queue.add(pod.uid)
             if place % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
         for uid in self._wanted.keys() - wanted.keys():
@@ -125,38 +126,36 @@ class PodReadinessMarker:
                 errors[0],
             )
 
-    def _pods_to_mark(self, name: str, since: float) -> list[MarkPodNotReady]:
-        """Return the patches for the pods on a node.
-
-        There are none if the Ready condition of the Node object is True.
-        """
-        lister, now = self._services.lister, self._services.clock.now()
+    def _pods_to_mark(self, name: str, since: float) -> list[Pod]:
+        """Return the pods on a node that must be patched: none if the Ready condition of the Node object is True."""
+        lister = self._services.lister
         node = lister.node(name)
         if node is None or ready_status(node) in ("True", None):
             return []
-        return pods_not_ready(name, (pod for _, pod in lister.items_on(name)), since=since, now=now)
+        return pods_not_ready((pod for _, pod in lister.items_on(name)), since=since)
 
     async def _mark(self, uid: str) -> Retry | None:
-        mark = self._wanted.get(uid)
-        if mark is None or self._services.stale() is not None or mark.node not in self._failed:
+        pod = self._wanted.get(uid)
+        if pod is None or self._services.stale() is not None or pod.node not in self._failed:
             return None
+        now = rfc3339(self._services.clock.now())
         try:
             await patch_conditions(
                 self._services.api,
                 PODS,
-                mark.pod,
-                [mark.condition],
-                namespace=mark.namespace,
-                uid=mark.uid,
-                resource_version=mark.resource_version,
+                pod.name,
+                [{"type": "Ready", "status": "False", "lastTransitionTime": now}],
+                namespace=pod.namespace,
+                uid=uid,
+                resource_version=pod.resource_version,
                 timeout=TIMEOUT,
             )
         except (Conflict, NotFound):
             return Retry()  # the pod was changed or deleted; the watch will show that
         except (ApiError, Unreachable) as error:
-            self._errors.append(f"{mark.namespace}/{mark.pod} on {mark.node}: {error}")
+            self._errors.append(f"{pod.key} on {pod.node}: {error}")
             return Retry()
-        self._sent[uid] = mark.resource_version
+        self._sent[uid] = pod.resource_version
         if self._queue.failures(uid):
             self._expedite()
         return None

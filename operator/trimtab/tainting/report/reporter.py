@@ -206,7 +206,7 @@ class Reporter:
                 or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
                 that.
         """
-        report_safely("events", partial(self._events.backlog.deadline_cancelled, deadline, pod_kept=pod_kept))
+        report_safely("events", partial(self._events.deadline_cancelled, deadline, pod_kept=pod_kept))
 
     def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
         """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
@@ -224,7 +224,7 @@ class Reporter:
                 return
         if outcome.result not in (DuePodResult.DELETED, DuePodResult.EVICTED):  # the evictor logs these
             _log(outcome)
-        self._events.backlog.due_pod_outcome(outcome)
+        self._events.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
         """Report a taint that trimtab has added to or removed from a node.
@@ -233,7 +233,7 @@ class Reporter:
             change: the written change.
             uid: UID of the node.
         """
-        report_safely("events", partial(self._events.backlog.taint_changed, change, uid))
+        report_safely("events", partial(self._events.taint_changed, change, uid))
         report_safely("metrics", partial(self._metrics.count_taint, change))
         report_safely("history", partial(self._record_taint, change, uid))
 
@@ -266,7 +266,7 @@ class Reporter:
     def observe(self, status: TaintManagerStatus) -> None:
         """Update the metrics. It is called with every built status, including those that are not written."""
         report_safely("events", partial(self._events.stuck, status))
-        report_safely("metrics", partial(self._metrics.observe, status, omitted=self._events.backlog.omitted))
+        report_safely("metrics", partial(self._metrics.observe, status, omitted=self._events.omitted))
 
 
 def _log(outcome: DuePodOutcome) -> None:

@@ -21,7 +21,6 @@ from trimtab.api import reasons
 from trimtab.api.decode import TAINT_MANAGER, decode_taint_manager, find_former_values
 from trimtab.api.schema import FieldError
 from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, TaintManager, TaintManagerSpec
-from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.loop import ControllerLoop, NotReadyReason, TaskSupervisor
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
@@ -47,7 +46,7 @@ from trimtab.tainting.lifecycle import NodeLifecycleController
 from trimtab.tainting.lifecycle.settings import lifecycle_settings
 from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
-from trimtab.tainting.report.status import StuckNodeFinder
+from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
 from trimtab.tainting.since_annotations import SinceAnnotations
 
 log = logging.getLogger(__name__)
@@ -297,61 +296,6 @@ class ActiveTasks:
             log.exception("Failed to stop the taint manager's eviction queue")
 
 
-def observe_state(
-    spec: TaintManagerSpec,
-    observer: DeadlineObserver | None,
-    tasks: ActiveTasks | None,
-    *,
-    generation: int,
-    stale: str,
-    stale_leases: str,
-    waiting: tuple[WaitingEvictions, ...] = (),
-    counts: ActionCounts,
-    now: float,
-) -> Observation:
-    """Collect the data for the status and the metrics.
-
-    Args:
-        spec: the spec of the TaintManager.
-        observer: the observer that tracks deadlines; ``None`` until all nodes and pods have been listed.
-        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
-        generation: generation of the spec.
-        stale: the reason why the caches are too old to act on; ``""`` if they are up to date.
-        stale_leases: the reason why the node lifecycle alone is paused; ``""`` if it is not paused.
-        waiting: the taint manager's pending evictions, as reported by the evictor.
-        counts: the counts of the taint manager's actions.
-        now: the current time in seconds since the epoch.
-    """
-    observed = Observation(
-        now=now,
-        mode=spec.mode,
-        generation=generation,
-        stale=stale,
-        synced=observer is not None,
-        deleted=counts.deleted,
-        evicted=counts.evicted,
-        nodes_tainted=counts.nodes_tainted,
-    )
-    if observer is not None:
-        tracker = observer.tracker
-        observed = replace(observed, deadlines=tracker.deadlines.values(), tainted_nodes=len(tracker.taints))
-    if tasks is None:
-        return observed
-    queue, lifecycle = tasks.eviction_queue, tasks.lifecycle
-    problems = () if lifecycle is None else filter(None, (stale_leases, lifecycle.problem))
-    return replace(
-        observed,
-        waiting=queue.waiting,
-        held=queue.held,
-        waiting_evictions=waiting,
-        refused=queue.refused,
-        stuck=tasks.stuck_nodes.nodes(),
-        zones=lifecycle.zones if lifecycle is not None else (),
-        lifecycle_problem="; ".join(problems),
-        task_failures="; ".join(tasks.problems),
-    )
-
-
 PAUSE_RATIO: Final = 20
 """Minimum pause between two iterations, as a multiple of the CPU time of a report. With 150,000 deadlines a report
 takes about 15 ms.
@@ -530,19 +474,40 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             )
 
     def _report(self, spec: TaintManagerSpec) -> None:
-        now = self._services.clock.monotonic()
-        stale = self._services.stale() if self._tasks is None else self._tasks.stale
-        observed = observe_state(
-            spec,
-            self._observer,
-            self._tasks,
-            generation=self.generation,
-            stale=self._stale.lasting(stale, now),
-            stale_leases=self._stale_leases.lasting(self._services.stale_leases(), now),
-            waiting=self._services.evictor.waiting_status(TAINTING, previous=self._status.current.waiting_evictions),
-            counts=self._services.counts,
-            now=self._services.clock.now(),
-        )
-        status = build_status(observed, self._status.current, base=self._status.resumed.counts)
+        status = build_status(self._observe(spec), self._status.current, base=self._status.resumed.counts)
         self._status.put(status)
         self._services.reporter.observe(status)
+
+    def _observe(self, spec: TaintManagerSpec) -> Observation:
+        """Collect the data for the status and the metrics."""
+        services, tasks, now = self._services, self._tasks, self._services.clock.monotonic()
+        stale_leases = self._stale_leases.lasting(services.stale_leases(), now)
+        observed = Observation(
+            now=services.clock.now(),
+            mode=spec.mode,
+            generation=self.generation,
+            stale=self._stale.lasting(services.stale() if tasks is None else tasks.stale, now),
+            synced=self._observer is not None,
+            deleted=services.counts.deleted,
+            evicted=services.counts.evicted,
+            nodes_tainted=services.counts.nodes_tainted,
+        )
+        if self._observer is not None:
+            tracker = self._observer.tracker
+            observed = replace(observed, deadlines=tracker.deadlines.values(), tainted_nodes=len(tracker.taints))
+        if tasks is None:
+            return observed
+        queue, lifecycle = tasks.eviction_queue, tasks.lifecycle
+        return replace(
+            observed,
+            waiting=queue.waiting,
+            held=queue.held,
+            waiting_evictions=services.evictor.waiting_status(
+                TAINTING, previous=self._status.current.waiting_evictions
+            ),
+            refused=refused_pods(queue.pods),
+            stuck=tasks.stuck_nodes.nodes(),
+            zones=() if lifecycle is None else lifecycle.zones,
+            lifecycle_problem="" if lifecycle is None else "; ".join(filter(None, (stale_leases, lifecycle.problem))),
+            task_failures="; ".join(tasks.problems),
+        )

@@ -15,13 +15,13 @@ A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import OBSERVE, RefusedPod, TaintManagerSpec
+from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.reporter import pod_fields
 from trimtab.disruption.evictor import Permit
@@ -40,7 +40,6 @@ from trimtab.tainting.due_pods import (
     QueueState,
     attempt_of,
     decide,
-    deleted_after_maximum_wait,
     marked,
     maximum_waits,
     must_retry_mark,
@@ -48,7 +47,6 @@ from trimtab.tainting.due_pods import (
 )
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 from trimtab.tainting.lifecycle.zones import zone_of
-from trimtab.tainting.report.status import refused_pods
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +121,12 @@ class EvictionQueue:
     @property
     def held(self) -> int:
         """Return the number of due pods that userTaintRates delays."""
-        return self._queue.held
+        return self._queue.work.statistics().rate_limited
 
     @property
-    def refused(self) -> tuple[RefusedPod, ...]:
-        """Return the due pods whose eviction or deletion was refused, the longest overdue first."""
-        return refused_pods(self._pods.values())
+    def pods(self) -> Collection[DuePod]:
+        """Return the due pods, in any order."""
+        return self._pods.values()
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
@@ -198,11 +196,11 @@ class EvictionQueue:
 
     async def run(self) -> None:
         """Process the queue until cancelled. After a cancellation, the next process queues the overdue pods again."""
-        await self._queue.run()
+        await self._queue.work.run()
 
     async def run_timers(self) -> None:
         """Lift rate limits when the taints of failed nodes make pods due, until cancelled."""
-        await self._queue.run_timers()
+        await self._queue.unlimited_timers.run()
 
     async def stop(self, seconds: float = 10.0) -> None:
         """Start no further attempt, and wait up to ``seconds`` for in-flight requests.
@@ -210,10 +208,10 @@ class EvictionQueue:
         After that, :meth:`run` can be cancelled.
         """
         self._stopping = True
-        if not await self._queue.drain(seconds):
+        if not await self._queue.work.drain(seconds):
             logger.warning(
                 "Stopped the taint manager's eviction queue while %d eviction requests were in flight",
-                self._queue.processing,
+                self._queue.work.statistics().processing,
             )
 
     async def _process(self, key: str) -> None:
@@ -248,7 +246,9 @@ class EvictionQueue:
         response = await self._services.evictor.send(permit, self._services.api, timeout=TIMEOUT)
         answer = attempt_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
         if verdict.waited and answer.result is DuePodResult.DELETED:
-            answer = deleted_after_maximum_wait(answer, seconds=self._clock.now() - verdict.deadline.due)
+            seconds = self._clock.now() - verdict.deadline.due
+            words = f"eviction was refused for {seconds:.0f}s; the pod is deleted"
+            answer = DuePodAttempt(answer.result, reasons.MAXIMUM_WAIT_OVER, words)
         self._handle(pod, answer, evicts=evicts)
 
     def _evaluate(self, pod: DuePod) -> EvictionDecision | None:

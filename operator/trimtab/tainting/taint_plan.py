@@ -50,8 +50,9 @@ class TaintPlan(Struct, frozen=True):
 
     Attributes:
         taints: taints to add and remove, by node; ``None`` if kube-controller-manager runs the node lifecycle.
-        deletions: pods to delete or evict, sorted by due time.
-        kept: failed nodes that are not tainted yet, zone by zone, followed by the pods that are not evicted.
+        deletions: pods to delete or evict, sorted by due time and then by ``namespace/name``.
+        kept: failed nodes that are not tainted yet, zone by zone, followed by the pods on tainted nodes that are not
+            evicted, sorted by ``namespace/name``.
     """
 
     taints: tuple[NodeTainting, ...] | None
@@ -75,8 +76,7 @@ def plan_taints(
     """
     known = recorded_taints(snapshot, recorded, spec, now=now)
     if spec.mode != TAINT_AND_EVICT:
-        pods = plan_deletions(snapshot, spec, now=now, known=known)
-        return TaintPlan(None, pods.deletions, pods.kept)
+        return plan_deletions(snapshot, spec, now=now, known=known)
     plan = plan_lifecycle(SnapshotNodes(snapshot), lifecycle_settings(spec.node_lifecycle), now=now)
     nodes = {node.name: node for node in snapshot.nodes.at if node}
     pods = plan_deletions(snapshot, spec, now=now, known=known, changed=_nodes_after(nodes, plan.taints))
@@ -122,18 +122,6 @@ def _kept_node(node: str, reason: str, message: str) -> Kept:
     return Kept(kind="Node", namespace="", name=node, strategy=KIND, reason=reason, message=message, policy=NAME)
 
 
-class TaintDeletions(Struct, frozen=True):
-    """The planned deletions of pods on tainted nodes, and the pods on these nodes that are not deleted.
-
-    Attributes:
-        deletions: the deletions, sorted by due time and then by ``namespace/name``.
-        kept: the pods that are not deleted and the reasons, sorted by ``namespace/name``.
-    """
-
-    deletions: tuple[Delete, ...]
-    kept: tuple[Kept, ...]
-
-
 def plan_deletions(
     snapshot: Snapshot,
     spec: TaintManagerSpec,
@@ -141,8 +129,8 @@ def plan_deletions(
     now: float,
     known: Mapping[str, NodeTaints] | None = None,
     changed: Mapping[str, Node] | None = None,
-) -> TaintDeletions:
-    """Plan the deletion of pods on nodes with NoExecute taints.
+) -> TaintPlan:
+    """Plan the deletion of pods on nodes with NoExecute taints, without planning taints.
 
     The plan ignores the mode and userTaintRates, because they do not affect deadlines.
 
@@ -164,7 +152,8 @@ def plan_deletions(
     kept = sorted((item for item in pods if item[0] not in found), key=lambda item: item[0])
     assumed = {(name, each.taint) for name in taints for each in taints[name].observed if is_assumed(each, now=now)}
     hows: dict[str, DeleteHow] = {policy.key: BY_EVICTION for policy in spec.taints if policy.policy == EVICT}
-    return TaintDeletions(
+    return TaintPlan(
+        None,
         tuple(
             _delete(each, hows.get(each.taint.key, "Delete"), now, assumed=(each.node, each.taint) in assumed)
             for each in due

@@ -19,7 +19,7 @@ from tests.fakes.caches import Caches
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.taint_reporter import FakeTaintReporter
 from tests.unit.tainting.deadlines import pod as make_pod
-from trimtab.api.taint_manager import TaintManagerSpec
+from trimtab.api.taint_manager import RefusedPod, TaintManagerSpec
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.timers import Timers
 from trimtab.disruption.evictor import Evictor
@@ -30,6 +30,7 @@ from trimtab.tainting.deadlines import DeadlineChange, TaintDeadlineTracker, Tol
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import DuePodResult
 from trimtab.tainting.eviction_queue import EvictionQueue
+from trimtab.tainting.report.status import refused_pods
 
 Listener = Callable[[Pod | Node | None, Pod | Node | None], None]
 TAINT_AND_EVICT = TaintManagerSpec(mode="TaintAndEvict")
@@ -267,6 +268,11 @@ class Manager:
         for pod in cluster.pods.values():
             self._see(None, pod)
         cluster.listeners = [self._see]
+
+    @property
+    def refused(self) -> tuple[RefusedPod, ...]:
+        """The refused pods in its status."""
+        return refused_pods(self.ending.pods)
 
     def recorded(self, result: DuePodResult) -> list[str]:
         """Which pods it was told of, without the namespace."""

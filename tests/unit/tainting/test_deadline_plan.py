@@ -18,13 +18,13 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node, Pod, Toleration
 from trimtab.tainting.deadlines import describe_toleration
-from trimtab.tainting.taint_plan import TaintDeletions, plan_deletions
+from trimtab.tainting.taint_plan import TaintPlan, plan_deletions
 
 NOW = START + 100
 MAINTENANCE = taint("example.com/maintenance", "disk", added=0)
 
 
-def plan(*objects: Node | Pod, spec: str = "{}", now: float = NOW) -> TaintDeletions:
+def plan(*objects: Node | Pod, spec: str = "{}", now: float = NOW) -> TaintPlan:
     manager: TaintManagerSpec = decode_taint_manager(taint_manager(spec)).spec
     return plan_deletions(Snapshot(objects), manager, now=now)
 
@@ -112,7 +112,7 @@ def test_other_pods_of_tainted_nodes_are_kept_with_reason(one: Pod, reason: str,
 def test_pods_of_untainted_nodes_are_not_planned() -> None:
     found = plan(node(taint(effect="NoSchedule")), node(name="n2"), pod(), pod(on="n2", name="b"), pod(on="", name="c"))
 
-    assert found == TaintDeletions((), ())
+    assert found == TaintPlan(None, (), ())
 
 
 def test_policy_of_the_deciding_taint_applies() -> None:

@@ -24,7 +24,7 @@ class Slow(Desk):
 async def test_one_namespace_has_three_quarters_of_the_workers_and_others_the_rest() -> None:
     desk = Slow(UserTaintRates(), workers=32)
     desk.add(*(due_pod(f"a{number}", namespace="a") for number in range(100)))
-    running = asyncio.create_task(desk.queue.run())
+    running = asyncio.create_task(desk.queue.work.run())
     await asyncio.sleep(1)
     assert len(desk.went) == 24
     desk.add(*(due_pod(f"{name}{number}", namespace=name) for name in "bc" for number in range(100)))

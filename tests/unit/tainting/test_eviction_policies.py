@@ -56,8 +56,8 @@ async def test_budget_delays_eviction(cluster: Cluster, golden: Golden) -> None:
     async with manager.running():
         await asyncio.sleep(20)
         assert len(cluster.gone) == 1
-        assert len(manager.ending.refused) == 2
-        for each in manager.ending.refused:
+        assert len(manager.refused) == 2
+        for each in manager.refused:
             golden(each.message)
         cluster.budgets["shop"] = 2
         await asyncio.sleep(16)

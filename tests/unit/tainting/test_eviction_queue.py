@@ -52,7 +52,7 @@ async def test_due_pod_is_marked_and_deleted_by_uid(cluster: Cluster, golden: Go
     [ended] = manager.reporter.outcomes
     assert (ended.result, ended.attempt.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
     assert ended.lateness < 0.05
-    assert (manager.services.counts.deleted, manager.ending.waiting, manager.ending.refused) == (1, 0, ())
+    assert (manager.services.counts.deleted, manager.ending.waiting, manager.refused) == (1, 0, ())
 
 
 async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> None:
@@ -64,8 +64,8 @@ async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> 
     async with manager.running():
         await asyncio.sleep(29)
         assert manager.ending.waiting == 300
-        assert len(manager.ending.refused) == 300
-        first = manager.ending.refused[0]
+        assert len(manager.refused) == 300
+        first = manager.refused[0]
         assert (first.pod, first.node, first.message) == ("p0", "n1", WEBHOOK)
         await asyncio.sleep(11)
 
@@ -73,7 +73,7 @@ async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> 
     assert min(cluster.gone.values()) >= 30
     assert max(cluster.gone.values()) <= 39, "once one was let go the others are tried at once"
     assert manager.services.counts.deleted == 300
-    assert not manager.ending.refused
+    assert not manager.refused
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
     assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
         (reasons.DELETION_REFUSED, "guard.example.com")
@@ -92,7 +92,7 @@ async def test_refused_pod_does_not_block_others(cluster: Cluster) -> None:
         await asyncio.sleep(2)
 
     assert len(cluster.gone) == 19
-    assert [each.pod for each in manager.ending.refused] == ["p0"]
+    assert [each.pod for each in manager.refused] == ["p0"]
 
 
 @pytest.mark.live
@@ -223,7 +223,7 @@ async def test_refused_pod_is_dropped_when_not_due(cluster: Cluster, change: Any
         change(cluster)
         await asyncio.sleep(0.1)
         before = len(cluster.sent)
-        assert (manager.ending.waiting, manager.ending.refused) == (0, ())
+        assert (manager.ending.waiting, manager.refused) == (0, ())
         await asyncio.sleep(60)
 
     assert len(cluster.sent) == before
@@ -238,7 +238,7 @@ async def test_refused_pod_is_deleted_at_its_new_deadline(cluster: Cluster) -> N
         await asyncio.sleep(10)
         cluster.tolerate("shop/web", bears("a", 60))
         await asyncio.sleep(1)
-        assert (manager.ending.waiting, manager.ending.refused) == (0, ())
+        assert (manager.ending.waiting, manager.refused) == (0, ())
         assert manager.recorded(DuePodResult.NOT_DUE) == ["web"]
         await asyncio.sleep(55)
 
@@ -578,7 +578,7 @@ async def test_failing_cache_delays_pods(cluster: Cluster, monkeypatch: pytest.M
     for number in range(5):
         cluster.pod(f"p{number}")
     manager = Manager(cluster, TaintManagerSpec(mode="TaintAndEvict", user_taint_rates=UserTaintRates(total=1)))
-    limits = manager.ending._queue._limits
+    limits = manager.ending._queue
     next_at_any_flow = limits.next_at_any_flow
 
     def fails() -> float:

@@ -16,7 +16,7 @@ from tests.fakes.clock import LoopClock
 from trimtab.api.taint_manager import UserTaintRates
 from trimtab.kube.objects import Taint
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue, QueueState, RateLimited
+from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue, QueueState
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -63,7 +63,7 @@ class Desk:
     async def run(self, seconds: float) -> list[str]:
         """Which came within so many seconds, in their order."""
         before = set(self.went)
-        tasks = [asyncio.create_task(self.queue.run()), asyncio.create_task(self.queue.run_timers())]
+        tasks = [asyncio.create_task(self.queue.work.run()), asyncio.create_task(self.queue.unlimited_timers.run())]
         await asyncio.sleep(seconds)
         for task in tasks:
             task.cancel()
@@ -71,14 +71,10 @@ class Desk:
         return [name for name in self.went if name not in before]
 
 
-def limits(spec: UserTaintRates, *pods: DuePod) -> RateLimited:
-    return RateLimited(
-        spec,
-        pods={pod.deadline.key: pod for pod in pods},
-        zone_of=lambda node: node,
-        clock=LoopClock(),
-        on_held=lambda _pod: None,
-    )
+def limits(spec: UserTaintRates, *pods: DuePod) -> DueQueue:
+    desk = Desk(spec)
+    desk.pods.update((pod.deadline.key, pod) for pod in pods)
+    return desk.queue
 
 
 async def test_without_rate_no_pod_is_rate_limited() -> None:
@@ -132,9 +128,9 @@ async def test_unused_token_is_returned_once() -> None:
 async def test_earliest_deadline_is_processed_first() -> None:
     desk = Desk(UserTaintRates(total=1))
     desk.add(*(due_pod(f"p{due}", due=due) for due in (5, 3, 9, 1)))
-    assert desk.queue.held == 4
+    assert desk.queue.work.statistics().rate_limited == 4
     assert await desk.run(10) == ["p1", "p3", "p5", "p9"]
-    assert desk.queue.held == 0
+    assert desk.queue.work.statistics().rate_limited == 0
 
 
 async def test_rate_limited_namespace_does_not_block_others() -> None:
@@ -149,7 +145,7 @@ async def test_removed_pod_takes_no_token() -> None:
     desk.add(*(due_pod(f"p{number}", due=number) for number in range(4)))
     desk.drop("p0")
     desk.drop("p2")
-    assert desk.queue.held == 2
+    assert desk.queue.work.statistics().rate_limited == 2
     assert await desk.run(3) == ["p1", "p3"]
 
 
@@ -205,7 +201,7 @@ def test_rates_are_never_exceeded_and_starve_no_pod(
 ) -> None:
     async def live() -> dict[int, float]:
         desk = Desk(UserTaintRates(total=total, per_zone=zone, per_namespace=namespace))
-        running = asyncio.create_task(desk.queue.run())
+        running = asyncio.create_task(desk.queue.work.run())
         for due, number in sorted((due, number) for number, (due, _, _) in enumerate(pods)):
             await asyncio.sleep(max(0.0, due - desk.clock.monotonic()))
             made = due_pod(number, due=due, zone=pods[number][1], namespace=pods[number][2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -92,16 +92,6 @@ class Observation(Struct, frozen=True, kw_only=True):
     waiting_evictions: tuple[WaitingEvictions, ...] = ()
     lifecycle_problem: str = ""
     task_failures: str = ""
-
-
-def conditions_of(observed: Observation, counts: PodCounts) -> tuple[ConditionUpdate, ConditionUpdate, ConditionUpdate]:
-    """Return the conditions Ready, Progressing and Degraded.
-
-    Args:
-        observed: the state.
-        counts: the counts in the new status.
-    """
-    return _ready(observed, counts), _progressing(observed), _degraded(observed)
 
 
 def _ready(observed: Observation, counts: PodCounts) -> ConditionUpdate:
@@ -228,35 +218,26 @@ def build_status(observed: Observation, previous: TaintManagerStatus, *, base: P
         evicted=base.evicted + observed.evicted,
         nodes_tainted=base.nodes_tainted + observed.nodes_tainted,
     )
+    worst_first = sorted(observed.zones, key=lambda zone: (_WORST_FIRST[zone.state], not zone.not_ready, zone.name))
+    zones = fitting(worst_first, limit=MAX_ZONES, budget=ZONE_BYTES)
+    refused = fitting(observed.refused, limit=MAX_REFUSED, budget=REFUSED_BYTES)
+    stuck = fitting(observed.stuck, limit=MAX_STUCK, budget=STUCK_BYTES)
     return next_status(
         previous,
-        conditions_of(observed, counts),
+        (_ready(observed, counts), _progressing(observed), _degraded(observed)),
         generation=observed.generation,
         now=observed.now,
         counts=counts,
         next_deadlines=soonest,
         deadlines_omitted=omitted,
         waiting_evictions=observed.waiting_evictions,
-        **_zones(observed.zones),
-        **_refused(observed),
-        **_stuck(observed),
+        zones=tuple(sorted(zones, key=lambda zone: zone.name)),
+        zones_omitted=len(observed.zones) - len(zones),
+        refused=refused,
+        refused_omitted=len(observed.refused) - len(refused),
+        stuck_nodes=stuck,
+        stuck_nodes_omitted=len(observed.stuck) - len(stuck),
     )
-
-
-def _zones(zones: tuple[ZoneStatus, ...]) -> dict[str, Any]:
-    worst = sorted(zones, key=lambda zone: (_WORST_FIRST[zone.state], not zone.not_ready, zone.name))
-    kept = fitting(worst, limit=MAX_ZONES, budget=ZONE_BYTES)
-    return {"zones": tuple(sorted(kept, key=lambda zone: zone.name)), "zones_omitted": len(zones) - len(kept)}
-
-
-def _refused(observed: Observation) -> dict[str, Any]:
-    kept = fitting(observed.refused, limit=MAX_REFUSED, budget=REFUSED_BYTES)
-    return {"refused": kept, "refused_omitted": len(observed.refused) - len(kept)}
-
-
-def _stuck(observed: Observation) -> dict[str, Any]:
-    kept = fitting(observed.stuck, limit=MAX_STUCK, budget=STUCK_BYTES)
-    return {"stuck_nodes": kept, "stuck_nodes_omitted": len(observed.stuck) - len(kept)}
 
 
 def _urgent_fields(status: TaintManagerStatus) -> tuple[object, ...]:
@@ -332,34 +313,19 @@ PROPOSAL: Final = (
 
 
 def refused_pods(entries: Iterable[DuePod]) -> tuple[RefusedPod, ...]:
-    """Return the pods whose eviction or deletion was refused.
-
-    The pod that has been overdue for the longest time comes first.
-    """
-    refused = [entry for entry in entries if _is_refused(entry)]
+    """Return the pods whose eviction or deletion was refused, the longest overdue first."""
+    refused = [(entry.deadline, entry.attempts, entry.last) for entry in entries if entry.last is not None]
     return tuple(
-        _refused_pod(entry) for entry in sorted(refused, key=lambda each: (each.deadline.due, each.deadline.key))
-    )
-
-
-def _is_refused(entry: DuePod) -> bool:
-    if entry.last is None:
-        return False
-    return entry.last.result is DuePodResult.REFUSED or (
-        entry.last.result is DuePodResult.FAILED and entry.attempts >= UNANSWERED_TRIES
-    )
-
-
-def _refused_pod(entry: DuePod) -> RefusedPod:
-    namespace, _, name = entry.deadline.key.partition("/")
-    message = entry.last.message if entry.last is not None else ""
-    return RefusedPod(
-        namespace=namespace,
-        pod=name,
-        node=entry.deadline.node,
-        due=to_time(entry.deadline.due),
-        attempts=entry.attempts,
-        message=truncate(message, MAX_MESSAGE_BYTES),
+        RefusedPod(
+            namespace=deadline.key.partition("/")[0],
+            pod=deadline.key.partition("/")[2],
+            node=deadline.node,
+            due=to_time(deadline.due),
+            attempts=attempts,
+            message=truncate(last.message, MAX_MESSAGE_BYTES),
+        )
+        for deadline, attempts, last in sorted(refused, key=lambda each: (each[0].due, each[0].key))
+        if last.result is DuePodResult.REFUSED or (last.result is DuePodResult.FAILED and attempts >= UNANSWERED_TRIES)
     )
 
 
@@ -383,23 +349,17 @@ class StuckNodeFinder:
 def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:
     """Return the unreachable nodes with pods that still exist after their grace period, sorted by name.
 
-    Nodes with the taint out-of-service are not included, because kube-controller-manager force-deletes their pods.
-
-    Args:
-        lister: the caches of nodes and pods.
-        now: the current time in seconds since the epoch.
+    The grace period of a pod ends at ``metadata.deletionTimestamp``. Nodes with the taint out-of-service are not
+    included, because kube-controller-manager force-deletes their pods.
     """
-    found = ((name, _count_stuck_pods(lister, name, now)) for name in sorted(_unreachable(lister.nodes)))
-    return tuple(
-        StuckNode(
-            name=name,
-            terminating=number,
-            message=f"{number} pods are past their grace period and the node is unreachable; "
-            + PROPOSAL.format(node=name),
-        )
-        for name, number in found
-        if number
-    )
+    found = []
+    for name in sorted(_unreachable(lister.nodes)):
+        pods = (pod for _, pod in lister.items_on(name))
+        number = sum(pod.deleted is not None and pod.deleted + KUBELET_DELAY < now for pod in pods)
+        if number:
+            message = f"{number} pods are past their grace period and the node is unreachable; "
+            found.append(StuckNode(name=name, terminating=number, message=message + PROPOSAL.format(node=name)))
+    return tuple(found)
 
 
 def _unreachable(nodes: Mapping[str, Node]) -> Iterable[str]:
@@ -408,8 +368,3 @@ def _unreachable(nodes: Mapping[str, Node]) -> Iterable[str]:
         unknown = any(each.type == READY and each.status == "Unknown" for each in node.conditions)
         if (unknown or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys:
             yield name
-
-
-def _count_stuck_pods(lister: Lister, node: str, now: float) -> int:
-    """Count the pods that still exist after their grace period, which ends at ``metadata.deletionTimestamp``."""
-    return sum(pod.deleted is not None and pod.deleted + KUBELET_DELAY < now for _, pod in lister.items_on(node))

@@ -58,9 +58,7 @@ STOP_TIMEOUT: Final = 12.0
 class DeadlineObserver:
     """Feeds watch events to the deadline tracker, and forwards the changed deadlines to the tasks and the reporter.
 
-    Args:
-        services: the dependencies of the taint manager.
-        rule: determines how tolerations are matched.
+    The lister must already reflect an event.
 
     Attributes:
         tracker: tracks the deadlines of all pods.
@@ -102,7 +100,7 @@ class DeadlineObserver:
             self._out_of_sync = False
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Process an added, changed or removed node. The lister must already reflect the change."""
+        """Process an added, changed or removed node."""
         with self._resync_on_error(new or old):
             observed = new if new is None or self.tasks is not None else _without_annotation(new)
             in_sync, now = self._services.nodes_in_sync(), self._services.clock.now()
@@ -111,15 +109,15 @@ class DeadlineObserver:
                 self.tasks.node_changed(old, new)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Process an added, changed or removed pod. The lister must already reflect the change."""
+        """Process an added, changed or removed pod."""
         with self._resync_on_error(new or old):
             self._forward(self.tracker.pod_changed(old, new, now=self._services.clock.now()))
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Process an added, renewed or removed node Lease. The lister must already reflect the change."""
+        """Process an added, renewed or removed node Lease."""
         with self._resync_on_error(new or old):
-            if self.tasks is not None:
-                self.tasks.lease_changed(old, new)
+            if self.tasks is not None and self.tasks.lifecycle is not None:
+                self.tasks.lifecycle.lease_changed(old, new)
 
     def _resync(self, *, read_annotations: bool) -> None:
         lister = self._services.lister
@@ -168,15 +166,11 @@ def _without_annotation(node: Node) -> Node:
 class ActiveTasks:
     """Runs and supervises the tasks that evict pods and taint nodes, until the mode changes to Observe.
 
-    Args:
-        dependencies: dependencies of the taint manager.
-        spec: the spec of the TaintManager, in EvictPods or TaintAndEvict mode.
-        tracker: tracks the deadlines of all pods.
-
     Attributes:
         eviction_queue: evicts and deletes due pods.
         stuck_nodes: finds the nodes whose pods are stuck terminating.
         lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
+        since_annotations: writes trimtab's annotation of nodes.
     """
 
     def __init__(
@@ -190,7 +184,7 @@ class ActiveTasks:
         self._spec = spec
         self._tracker = tracker
         self._tasks = TaskSupervisor("taint manager", services.clock)
-        self._since_annotations = SinceAnnotations(services, tracker.taints)
+        self.since_annotations = SinceAnnotations(services, tracker.taints)
         self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.enqueue, services.clock)
 
     @property
@@ -207,13 +201,13 @@ class ActiveTasks:
         """Start all tasks, and set a timer for each deadline of the tracker."""
         for deadline in self._tracker.deadlines.values():
             self._deadline_timers.set(deadline.key, deadline.due, deadline)
-        self._since_annotations.resync()
+        self.since_annotations.resync()
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
         self._tasks.start("eviction rates", self.eviction_queue.run_timers)
         self._tasks.start("deadline timers", self._deadline_timers.run)
-        self._tasks.start("node annotations", self._since_annotations.run)
+        self._tasks.start("node annotations", self.since_annotations.run)
         await self._configure_lifecycle(self._spec)
 
     async def configure(self, spec: TaintManagerSpec) -> None:
@@ -232,17 +226,6 @@ class ActiveTasks:
         # 3. Cancel everything else.
         await self._tasks.cancel()
 
-    async def remove_annotations(self, seconds: float) -> int:
-        """Remove trimtab's annotation from all nodes. Call it after :meth:`stop`.
-
-        Args:
-            seconds: timeout in seconds.
-
-        Returns:
-            The number of nodes that still have the annotation.
-        """
-        return await self._since_annotations.remove_all(seconds)
-
     def deadlines_changed(self, changes: Iterable[DeadlineChange]) -> None:
         """Update the timers and the eviction queue after deadlines have changed."""
         for change in changes:
@@ -256,16 +239,11 @@ class ActiveTasks:
         """Process an added, changed or removed node. The tracker and the lister must already reflect the change."""
         node = new or old
         if node is not None:
-            self._since_annotations.enqueue(node.name)
+            self.since_annotations.enqueue(node.name)
             if old is None or new is None or old.taints != new.taints:
                 self.eviction_queue.taints_changed(node.name)
         if self.lifecycle is not None:
             self.lifecycle.node_changed(old, new)
-
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Process an added, renewed or removed node Lease."""
-        if self.lifecycle is not None:
-            self.lifecycle.lease_changed(old, new)
 
     async def _configure_lifecycle(self, spec: TaintManagerSpec) -> None:
         """Start, reconfigure or stop the node lifecycle, according to the mode."""
@@ -274,14 +252,10 @@ class ActiveTasks:
         elif self.lifecycle is not None:
             self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
         else:
-            services, settings = self._lifecycle_dependencies(), lifecycle_settings(spec.node_lifecycle)
-            self.lifecycle = NodeLifecycleController(services, settings)
+            services = self._services  # the node lifecycle also pauses while the watch of Leases is stale
+            with_leases = replace(services, stale=lambda: services.stale() or services.stale_leases())
+            self.lifecycle = NodeLifecycleController(with_leases, lifecycle_settings(spec.node_lifecycle))
             self._tasks.start("node lifecycle", self.lifecycle.run)
-
-    def _lifecycle_dependencies(self) -> TaintingDependencies:
-        """Return the dependencies of the node lifecycle, which also pauses while the watch of Leases is stale."""
-        services = self._services
-        return replace(services, stale=lambda: services.stale() or services.stale_leases())
 
     async def _stop_lifecycle(self) -> None:
         if self.lifecycle is None:
@@ -315,11 +289,7 @@ LISTING_PERIOD: Final = 0.2
 
 
 class TaintManagerController(ControllerLoop[TaintManager]):
-    """Reconciles the TaintManager.
-
-    Args:
-        services: the dependencies of the taint manager.
-    """
+    """Reconciles the TaintManager."""
 
     resource = TAINT_MANAGERS
 
@@ -343,7 +313,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         """Remove trimtab's annotation from all nodes after the TaintManager was deleted. The taints stay on the nodes.
 
         Raises:
-            TimeoutError: the annotation could not be removed from some nodes.
+            TimeoutError: some nodes still have the annotation.
         """
         async with asyncio.timeout(CLEAN_UP_TIMEOUT):
             while self._services.stale() is not None:
@@ -466,7 +436,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if self._observer is not None:
             self._observer.tasks = None
         await tasks.stop()
-        if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
+        if remove_annotations and (left := await tasks.since_annotations.remove_all(REMOVE_TIMEOUT)):
             log.warning(
                 "Failed to remove annotation %s from %d nodes; outdated annotations remain on these nodes",
                 SINCE_ANNOTATION,
@@ -488,9 +458,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             generation=self.generation,
             stale=self._stale.lasting(services.stale() if tasks is None else tasks.stale, now),
             synced=self._observer is not None,
-            deleted=services.counts.deleted,
-            evicted=services.counts.evicted,
-            nodes_tainted=services.counts.nodes_tainted,
+            actions=services.counts,
         )
         if self._observer is not None:
             tracker = self._observer.tracker

@@ -128,7 +128,7 @@ _DECODER: Final = msgspec.json.Decoder(Annotated[list[_RecordedTime], Meta(max_l
 def _recorded_times(node: Node) -> dict[tuple[str, str, float | None], float]:
     """Read the times from the annotation.
 
-    If the annotation is invalid, it is ignored, and the taints apply from now.
+    An invalid annotation is ignored.
     """
     text = node.annotations.get(SINCE_ANNOTATION)
     if text is None:
@@ -218,12 +218,8 @@ def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationR
 
     If no toleration matches, the time is 0. If a matching toleration has no tolerationSeconds, the pod tolerates the
     taint forever. Otherwise the time is the shortest tolerationSeconds of the matching tolerations. Negative values are
-    treated as 0 (core/v1: "zero and negative values will be treated as 0").
-
-    Args:
-        tolerations: the pod's tolerations and the default ones, see :meth:`TolerationRule.complete`.
-        taint: a taint with effect NoExecute.
-        rule: determines how tolerations are matched.
+    treated as 0 (core/v1: "zero and negative values will be treated as 0"). The tolerations include the default ones
+    (:meth:`TolerationRule.complete`).
     """
     matching = [each for each in tolerations if tolerates(each, taint)]
     if not matching:
@@ -375,12 +371,11 @@ class TaintDeadlineTracker:
     pod has no deadline until its node is known.
 
     Args:
-        pods_on: returns the current pods on a node with their keys, in any order; for example
-            :meth:`~trimtab.cluster.lister.Lister.items_on`.
-        rule: determines how tolerations are matched.
+        pods_on: returns the current pods on a node with their keys, in any order.
+        rule: see :attr:`rule`.
 
     Attributes:
-        rule: the current rule. :meth:`set_rule` changes it.
+        rule: determines how tolerations are matched. :meth:`set_rule` changes it.
         deadlines: the deadlines by the pod's ``namespace/name``.
         taints: the NoExecute taints by node name. Nodes without NoExecute taints are not included.
     """
@@ -397,13 +392,7 @@ class TaintDeadlineTracker:
     ) -> list[DeadlineChange]:
         """Process an added, changed or removed node, and return the changed deadlines of its pods, sorted by pod.
 
-        The pods of a removed node have no deadline.
-
-        Args:
-            old: the node before the change; ``None`` if the node was added.
-            new: the node after the change; ``None`` if the node was removed.
-            now: the current time in seconds since the epoch.
-            in_sync: whether every change in between was observed; ``False`` during a relist of nodes.
+        The pods of a removed node have no deadline. The watch is not ``in_sync`` during a relist of nodes.
         """
         node = new or old
         if node is None:
@@ -492,9 +481,7 @@ def describe_toleration(toleration: Toleration | None) -> str:
 def describe_deadline(deadline: Deadline, *, assumed: bool = False) -> str:
     """Describe the taint of a deadline, the time from which it applies to the pod, and the toleration.
 
-    Args:
-        deadline: the deadline.
-        assumed: whether the time is unknown, because the taint has no ``timeAdded``.
+    That time is ``assumed`` if it is unknown, because the taint has no ``timeAdded``.
     """
     taint = f"taint {format_taint(deadline.taint)} since {rfc3339(deadline.since)}"
     if assumed:
@@ -505,9 +492,3 @@ def describe_deadline(deadline: Deadline, *, assumed: bool = False) -> str:
     lasting = f"{taint}, tolerated for {max(0, toleration.seconds or 0)}s"
     key, _, _ = describe_toleration(toleration).partition(" ")
     return lasting if key == format_taint(deadline.taint) else f"{lasting} (toleration {key})"
-
-
-def describe_tolerated_taints(taints: tuple[Taint, ...]) -> str:
-    """Describe why a pod is not evicted from a node with these taints."""
-    named = ", ".join(format_taint(taint) for taint in taints if taint.effect == NO_EXECUTE)
-    return f"tolerates {named} forever"

@@ -88,7 +88,7 @@ class DuePodOutcome(Struct, frozen=True, gc=False):
 
     Attributes:
         deadline: the pod's deadline at the time of the attempt.
-        attempt: the result of the attempt.
+        attempt: the attempt.
         attempts: number of attempts for this pod, including this one.
         at: the time of the result in seconds since the epoch.
         held: seconds for which userTaintRates delayed the pod. They are part of the lateness.
@@ -117,12 +117,7 @@ def gone(message: str) -> DuePodAttempt:
 
 
 def attempt_of(response: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
-    """Convert the response to an eviction or deletion request into the result of the attempt.
-
-    Args:
-        response: the response.
-        done: the result if the API server granted the request.
-    """
+    """Convert the response to a request into an attempt, whose result is ``done`` if the request was granted."""
     match response.code:
         case ResponseCode.GRANTED:
             granted = "deletion" if done is DuePodResult.DELETED else "eviction"
@@ -213,11 +208,7 @@ def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
     """Return whether the taint manager's condition DisruptionTarget is set on the pod.
 
     The disruption controller removes a stale condition after two minutes. In that case the condition is written again.
-
-    Args:
-        entry: the pod in the queue.
-        pod: the pod in the cache; ``None`` if it no longer exists.
-        now: seconds on the monotonic clock.
+    ``now`` is on the monotonic clock.
     """
     if entry.marked is not None and now - entry.marked < MARK_LIFETIME:
         return True
@@ -241,7 +232,7 @@ def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:
 
 
 class EvictionAction(enum.Enum):
-    """The action for a due pod."""
+    """What to do with a due pod."""
 
     DELETE = "Delete"
     EVICT = "Evict"
@@ -268,10 +259,7 @@ class EvictionDecision(Struct, frozen=True, gc=False):
 
 
 def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
-    """Return ``maximumWait`` in seconds for each taint key with policy Evict.
-
-    For other keys, pods are deleted immediately.
-    """
+    """Return ``maximumWait`` in seconds for each taint key with policy Evict. For others, pods are deleted at once."""
     return {each.key: float(each.maximum_wait_seconds) for each in spec.taints if each.policy == EVICT}
 
 
@@ -284,18 +272,18 @@ def decide(
     now: float,
     deadlines_by_taint: Callable[[Pod], Iterable[Deadline]] = lambda _: (),
 ) -> EvictionDecision:
-    """Decide what to do with a pod that was due.
+    """Decide what to do with a pod whose ``former`` deadline was due.
+
+    A pod whose eviction is refused is deleted as soon as any of its deadlines requires a deletion, for example because
+    its node has failed in the meantime.
 
     Args:
         former: the deadline that was due.
         current: the pod's current deadline; ``None`` if it has none.
         pod: the current pod with that name; ``None`` if it no longer exists.
-        maximum_waits: seconds for which pods are evicted before they are deleted, by taint key; see
-            :func:`maximum_waits`.
+        maximum_waits: see :func:`maximum_waits`.
         now: the current time in seconds since the epoch.
-        deadlines_by_taint: returns one deadline for each taint of the pod's node, as if the node had only that taint.
-            A pod whose eviction is refused is deleted as soon as any of these deadlines requires a deletion, for
-            example because its node has failed in the meantime.
+        deadlines_by_taint: :meth:`~trimtab.tainting.deadlines.TaintDeadlineTracker.deadlines_of` of the pod.
     """
     if pod is None or pod.uid != former.uid:
         why = "the pod no longer exists" if pod is None else "a new pod has the same name"

@@ -177,7 +177,7 @@ class EvictionQueue:
                     end = self._clock.monotonic() + (verdict.evict_until - self._clock.now())
                     self._queue.requeue_at(pod, min(pod.retry_at, end))
                 elif verdict.action is EvictionAction.DELETE:
-                    self._process_now(pod)
+                    self._queue.add(pod)
 
     def configure(self, spec: TaintManagerSpec) -> None:
         """Apply a new spec of the TaintManager.
@@ -199,14 +199,11 @@ class EvictionQueue:
         await self._queue.work.run()
 
     async def run_timers(self) -> None:
-        """Lift rate limits when the taints of failed nodes make pods due, until cancelled."""
+        """Lift the rate limits of the pods on failed nodes when their taints make the pods due, until cancelled."""
         await self._queue.unlimited_timers.run()
 
     async def stop(self, seconds: float = 10.0) -> None:
-        """Start no further attempt, and wait up to ``seconds`` for in-flight requests.
-
-        After that, :meth:`run` can be cancelled.
-        """
+        """Start no further attempt, and wait up to ``seconds`` for in-flight requests. Then cancel :meth:`run`."""
         self._stopping = True
         if not await self._queue.work.drain(seconds):
             logger.warning(
@@ -239,7 +236,11 @@ class EvictionQueue:
             return
         # 3. Mark the pod before a deletion. It may change during that request.
         evicts = verdict.action is EvictionAction.EVICT
-        if not evicts and not self._marked(pod) and not await self._mark(pod, permit):
+        if (
+            not evicts
+            and not marked(pod, permit.pod, now=self._clock.monotonic())
+            and not await self._mark(pod, permit)
+        ):
             return
         # 4. Send the request.
         pod.eviction_requested |= evicts
@@ -282,10 +283,8 @@ class EvictionQueue:
         found = self._services.evictor.admit(request_of(verdict, pod, now=now), pod)
         if isinstance(found, Permit):
             return found
-        entry.queue_state = QueueState.BACKING_OFF
         left = verdict.evict_until - now if evicts else 0.0
-        wait = min(found.retry_after, left) if left > 0.0 else found.retry_after
-        self._queue.requeue_at(entry, self._clock.monotonic() + wait)
+        self._requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
         return None
 
     async def _mark(self, pod: DuePod, permit: Permit) -> bool:
@@ -333,8 +332,7 @@ class EvictionQueue:
         elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
             self._queue.remove(pod)
             self._queue.return_tokens(pod)
-            pod.queue_state = QueueState.BACKING_OFF
-            self._queue.requeue_at(pod, self._clock.monotonic() + min(left, MAX_WAIT))
+            self._requeue_after(pod, min(left, MAX_WAIT))
         else:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
 
@@ -345,22 +343,16 @@ class EvictionQueue:
         """
         other, pod.deadline = pod.deadline.taint.key != deadline.taint.key, deadline
         if other and pod.queue_state in (QueueState.BACKING_OFF, QueueState.RATE_LIMITED):
-            self._process_now(pod)
+            self._queue.add(pod)
 
-    def _process_now(self, pod: DuePod) -> None:
-        self._queue.remove(pod)
-        self._queue.add(pod)
+    def _requeue_after(self, pod: DuePod, seconds: float) -> None:
+        pod.queue_state = QueueState.BACKING_OFF
+        self._queue.requeue_at(pod, self._clock.monotonic() + seconds)
 
     # --- its outcome --------------------------------------------------------------------------------------------------
 
     def _handle(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool = False) -> None:
-        """Finish or requeue a pod after an attempt.
-
-        Args:
-            pod: the pod.
-            answer: the result of the attempt.
-            evicts: whether the attempt was an eviction, as opposed to a deletion.
-        """
+        """Finish or requeue a pod after an attempt to evict or delete it."""
         pod.attempts += 1
         if answer.retry:
             self._retry(pod, answer, evicts=evicts)
@@ -403,8 +395,7 @@ class EvictionQueue:
             verdict = self._decide(pod)
             left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
             wait = max(0.0, min(wait, left))
-        pod.queue_state = QueueState.BACKING_OFF
-        self._queue.requeue_at(pod, self._clock.monotonic() + wait)
+        self._requeue_after(pod, wait)
 
     def _retry_refused(self, pod: DuePod) -> None:
         """Retry the pods with the same refuser after one of them was admitted. This happens at most once a second."""
@@ -415,7 +406,7 @@ class EvictionQueue:
         for each in tuple(self._pods.values()):
             backing_off = each.queue_state is QueueState.BACKING_OFF
             if backing_off and each.last is not None and each.last.refuser == last.refuser:
-                self._process_now(each)
+                self._queue.add(each)
 
     def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
         """Remove a pod and report its outcome.
@@ -462,9 +453,6 @@ class EvictionQueue:
             deadlines_by_taint=self._deadlines_by_taint,
         )
 
-    def _marked(self, pod: DuePod) -> bool:
-        return marked(pod, self._services.lister.pod(pod.deadline.key), now=self._clock.monotonic())
-
     def _zone_of(self, name: str) -> str:
         """Return the zone of a node; ``""`` if the node does not exist."""
         node = self._services.lister.node(name)
@@ -486,13 +474,7 @@ class EvictionQueue:
 
 
 def request_of(verdict: EvictionDecision, pod: Pod, *, now: float) -> EvictionRequest:
-    """Build the request to delete or evict a pod with the pod's own grace period.
-
-    Args:
-        verdict: the decision to delete or evict the pod.
-        pod: the pod.
-        now: the current time in seconds since the epoch.
-    """
+    """Build the request to delete or evict a pod with the pod's own grace period."""
     deadline, evicts = verdict.deadline, verdict.action is EvictionAction.EVICT
     namespace, _, name = deadline.key.partition("/")
     return EvictionRequest(

@@ -16,11 +16,9 @@ MODE_VALUE: Final = "controllers.taintManager.rights"
 
 
 def required_permissions(spec: TaintManagerSpec, *, namespace: str) -> tuple[Requirement, ...]:
-    """Return the permissions that a TaintManager needs.
+    """Return the permissions that a TaintManager needs, in the namespace of the operator where they are namespaced.
 
-    Args:
-        spec: the spec of the TaintManager. Its mode, and whether any taint has policy Evict, determine the permissions.
-        namespace: namespace in which the operator runs.
+    The mode, and whether any taint has policy Evict, determine them.
     """
     found = [
         *own_resource(TAINT_MANAGERS, CHART_VALUE),

@@ -52,9 +52,7 @@ class _LastWrite(Struct, frozen=True, gc=False):
 class SinceAnnotations:
     """Reconciles the annotation :data:`~trimtab.tainting.deadlines.SINCE_ANNOTATION` of all nodes.
 
-    Args:
-        services: the dependencies of the taint manager.
-        taints: the observed taints by node, from the deadline tracker.
+    ``taints`` are the observed taints by node, from the deadline tracker.
     """
 
     def __init__(self, services: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
@@ -81,13 +79,9 @@ class SinceAnnotations:
         await self._queue.run()
 
     async def remove_all(self, seconds: float) -> int:
-        """Remove the annotation from all nodes. Do not call it while :meth:`run` is running.
+        """Remove the annotation from all nodes, and return the number of nodes that still have it after ``seconds``.
 
-        Args:
-            seconds: timeout in seconds.
-
-        Returns:
-            The number of nodes that still have the annotation.
+        Do not call it while :meth:`run` is running.
         """
         left = {name for name, node in self._services.lister.nodes.items() if _annotation(node) is not None}
         left |= self._written.keys()  # the watch may not have delivered it yet

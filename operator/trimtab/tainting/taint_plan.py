@@ -35,7 +35,6 @@ from trimtab.tainting.deadlines import (
     TolerationRule,
     deadlines,
     describe_deadline,
-    describe_tolerated_taints,
     observe_taints,
     tolerance,
 )
@@ -188,7 +187,7 @@ _WHY: Final = {
 
 def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
     reason = _reason(pod)
-    message = _WHY.get(reason) or describe_tolerated_taints(tuple(each.taint for each in taints.observed))
+    message = _WHY.get(reason) or f"tolerates {', '.join(format_taint(each.taint) for each in taints.observed)} forever"
     return Kept(
         kind="Pod",
         namespace=pod.namespace,

@@ -222,12 +222,12 @@ def test_mark_has_upstream_reason(golden: Golden):
     ],
 )
 def test_pods_on_not_ready_nodes_are_marked(node, pod, is_marked):
-    sight = SnapshotNodes(Snapshot([node, a_node("n2"), pod]))
-    plan = plan_lifecycle(sight, DEFAULTS, now=NOW)
+    cluster = Snapshot([node, a_node("n2"), pod])
+    plan = plan_lifecycle(SnapshotNodes(cluster), DEFAULTS, now=NOW)
     found = [
         each.name
         for name, since in plan.failed.items()
-        for each in pods_not_ready((pod for _, pod in sight.items_on(name)), since=since)
+        for each in pods_not_ready((pod for _, pod in cluster.items_on(name)), since=since)
     ]
     assert found == (["web"] if is_marked else [])
 

@@ -27,6 +27,7 @@ from trimtab.api.taint_manager import (
 )
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.reporter import next_status, not_ready
+from trimtab.tainting.dependencies import ActionCounts
 from trimtab.tainting.report import build_status, status_writer
 from trimtab.tainting.report.status import MIN_WRITE_PERIOD, WRITE_PERIOD, worth_writing
 
@@ -205,9 +206,7 @@ class TestNumbers:
             deadlines=(limit("a", due=-5), limit("b")),
             tainted_nodes=2,
             held=1,
-            deleted=3,
-            evicted=2,
-            nodes_tainted=1,
+            actions=ActionCounts(deleted=3, evicted=2, nodes_tainted=1),
         )
         assert found.counts == PodCounts(
             tainted_nodes=2, pods_with_deadline=2, overdue=1, held=1, deleted=103, evicted=12, nodes_tainted=5

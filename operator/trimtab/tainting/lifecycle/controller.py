@@ -30,7 +30,7 @@ from trimtab.tainting.lifecycle.node_updates import NodeUpdater, node_updates
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
 from trimtab.tainting.lifecycle.record import LifecycleState, RecordWriter, build_record, restore_state, shift_times
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,13 @@ class NodeLifecycleController(Loop):
     Attributes:
         held: the reason why the node lifecycle is paused, as a code of :mod:`trimtab.api.reasons`; ``""`` if it is not
             paused.
+        zones: the zones of the last iteration, sorted by name.
     """
 
     def __init__(self, services: TaintingDependencies, settings: LifecycleSettings) -> None:
         super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO, max_rest=MAX_PAUSE)
         self.held = ""
+        self.zones: tuple[ZoneStatus, ...] = ()
         self._services = services
         self._settings = settings
         self._record_writer = RecordWriter(services.api, services.clock, namespace=services.namespace)
@@ -89,18 +91,12 @@ class NodeLifecycleController(Loop):
         self._marker = PodReadinessMarker(services)
         self._state = LifecycleState()
         self._plan: LifecyclePlan | None = None
-        self._zones: tuple[ZoneStatus, ...] = ()
         self._last_changes: dict[str, float] = {}
         self._failure = ""
         self._offset: float | None = None
         self._held_since: float | None = None
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def zones(self) -> tuple[ZoneStatus, ...]:
-        """Return the zones of the last iteration, sorted by name."""
-        return self._zones
 
     @property
     def problem(self) -> str:
@@ -195,12 +191,12 @@ class NodeLifecycleController(Loop):
         #    stale for longer, the planner pauses, and records since when: this time extends the grace periods.
         verified = self._services.watches_verified_at()
         stale = self._services.stale() is not None
-        if verified is None or (stale and now - verified <= self._settings.stale_watch_after):
+        if verified is None or (stale and now - verified <= STALE_WATCH_AFTER):
             self._plan = None
             self._hold(reasons.STALE_WATCHES)
         else:
             # 3. Plan, and pass the plan to the workers, or pause if the plan requires it.
-            self._updater.forget_outdated(now=now, age=self._settings.answer_age)
+            self._updater.forget_outdated(now=now)
             self._act(self._plan_iteration(verified, now))
             # 4. Persist the state from which a restarted process continues.
             self._record()
@@ -226,7 +222,7 @@ class NodeLifecycleController(Loop):
         return max(0.01, pause)
 
     def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:
-        changed_at, self._last_changes = self._last_changes, {}
+        changed_at = self._last_changes
         plan = plan_lifecycle(
             self._services.lister,
             self._settings,
@@ -239,8 +235,8 @@ class NodeLifecycleController(Loop):
             in_flight=self._updater.in_flight(),
         )
         self._state, self._plan = plan.memory, plan
-        if plan.held:
-            self._last_changes = changed_at
+        if not plan.held:
+            self._last_changes = {}
         return plan
 
     def _hold(self, reason: str) -> None:
@@ -263,7 +259,7 @@ class NodeLifecycleController(Loop):
         self._updater.put(node_updates(plan, self._services.lister.nodes))
         self._marker.put(plan.failed)
         waiting = Counter(each.zone for each in plan.waiting)
-        self._zones = tuple(
+        self.zones = tuple(
             ZoneStatus(
                 name=name,
                 state=zone.state,
@@ -277,7 +273,7 @@ class NodeLifecycleController(Loop):
 
     def _spend_tokens(self) -> None:
         for spent in self._updater.take_spent():
-            self._state = spend_token(self._state, spent.token, in_flight=spent.in_flight, at=spent.at)
+            self._state = spend_token(self._state, *spent)
 
     def _record(self) -> None:
         """Persist the state.
@@ -305,12 +301,7 @@ class NodeLifecycleController(Loop):
 
 
 def affects_plan(old: Node | None, new: Node | None) -> bool:
-    """Return whether a change to a node can affect the plan. A heartbeat or a new image cannot.
-
-    Args:
-        old: the node before the change; ``None`` if it was added.
-        new: the node after the change; ``None`` if it was removed.
-    """
+    """Return whether a change to a node can affect the plan. A heartbeat or a new image cannot."""
     if old is None or new is None:
         return True
     return (

@@ -4,7 +4,8 @@ A kubelet sends heartbeats by renewing its Lease and by updating the node's stat
 *silent*. The kubelet's clock may be wrong, so its timestamps are not compared with this process's clock. Instead, this
 process uses the time at which it observes a change in the timestamps. A restarted process has not observed earlier
 changes. For silent nodes it uses the record of the previous process. For other nodes it uses the timestamps in the
-objects, but trusts them only after it has watched for a while (see :func:`assess_health`).
+objects, but trusts them only after it has watched for a while (see :func:`assess_health`). All times are seconds since
+the epoch, and ``now`` is the current time.
 
 Conditions result in NoSchedule taints immediately and without a rate limit, as in nodelifecycle (v1.36). The Ready
 condition also results in a NoExecute taint, which the rate of the node's zone limits (see :mod:`.zones`). Only the keys
@@ -37,7 +38,7 @@ from trimtab.kube.rules.taints import (
     UNSCHEDULABLE,
 )
 from trimtab.tainting.deadlines import SWAPPED
-from trimtab.tainting.lifecycle.settings import RENEWAL, LifecycleSettings
+from trimtab.tainting.lifecycle.settings import ANSWER_AGE, RENEWAL, LifecycleSettings
 
 NEVER: Final = -math.inf
 """A time earlier than any other."""
@@ -52,7 +53,7 @@ class NodeHealth(Struct, frozen=True, gc=False):
     Attributes:
         uid: UID of the node. The health of a deleted node does not apply to a new node with the same name.
         stamp: the timestamps in the node's Lease and status.
-        at: the time at which this process observed the last change in the timestamps, in seconds since the epoch.
+        at: the time at which this process observed the last change in the timestamps.
         renewal: seconds between two renewals, derived from the Lease's duration; at least the default.
         believed: if ``at`` was read from the kubelet's clock, the time from which it is trusted. By then a healthy node
             has renewed its Lease, even if its clock is slow.
@@ -69,11 +70,9 @@ class NodeHealth(Struct, frozen=True, gc=False):
     lost_lease: bool = False
 
     def in_doubt(self, now: float, *, within: float = math.inf) -> bool:
-        """Return whether the node has been silent for longer than a healthy node would be, which is two renewals.
+        """Return whether the node has been silent for two renewals, longer than a healthy node would be.
 
-        Args:
-            now: the current time in seconds since the epoch.
-            within: maximum seconds of silence, if that is less than two renewals.
+        If ``within`` is shorter, that many seconds of silence suffice.
         """
         return now >= self.believed and now - self.at > min(within, 2 * self.renewal)
 
@@ -84,7 +83,7 @@ class ProbeResult(Struct, frozen=True, gc=False):
     Attributes:
         uid: UID of the node.
         stamp: the timestamps in the Lease and status.
-        at: the time of the read in seconds since the epoch.
+        at: the time of the read.
     """
 
     uid: str
@@ -107,13 +106,7 @@ def update_health(
 ) -> dict[str, NodeHealth]:
     """Update the health of all nodes from their Leases and statuses. Deleted nodes are dropped.
 
-    Args:
-        known: the previous result, by node name.
-        nodes: all nodes.
-        leases: all Leases, by ``namespace/name``.
-        now: the current time in seconds since the epoch.
-        changed_at: the time at which the last change to a node's Lease or status was observed, by node name. A change
-            that is missing here is treated as observed now.
+    A change that is missing in ``changed_at`` is treated as observed now.
     """
     heard: dict[str, NodeHealth] = {}
     for node in nodes:
@@ -155,14 +148,9 @@ def _first_health(node: Node, stamp: Stamp, renewal: float, now: float) -> NodeH
 
 
 def extend_health(known: Mapping[str, NodeHealth], seconds: float, *, now: float) -> dict[str, NodeHealth]:
-    """Extend the health of all nodes, so that no node is considered silent while the watches were stale.
+    """Extend the health of all nodes, so that no node is considered silent because the watches were stale so long.
 
     While the API server was unavailable, kubelets could not renew their Leases either.
-
-    Args:
-        known: the health of the nodes, by name.
-        seconds: length of the period.
-        now: the current time in seconds since the epoch.
     """
     return {
         name: msgspec.structs.replace(each, at=min(now, each.at + seconds), believed=each.believed + seconds)
@@ -204,7 +192,7 @@ class HealthAssessment(Struct, frozen=True, gc=False):
         verdict: the result of the assessment.
         silent: seconds since the node's last heartbeat.
         grace: the node's grace period in seconds.
-        due: the time at which the grace period ends, in seconds since the epoch.
+        due: the time at which the grace period ends.
     """
 
     verdict: HealthVerdict
@@ -221,34 +209,24 @@ def assess_health(
     As in upstream, a node has failed if ``now > heard + grace``. There are two exceptions. If this process started
     while the node was silent, it knows only the time on the kubelet's clock; such a node first gets the time of two
     renewals. A node whose Lease was deleted gets :data:`STATUS_GRACE_PERIOD`, because kubelets cannot renew after the
-    namespace of the Leases was deleted, although they are healthy.
-
-    Args:
-        node: the node from the cache.
-        heard: the node's last heartbeat.
-        probed: the result of the probe; ``None`` if the node was not probed.
-        settings: the grace periods.
-        now: the current time in seconds since the epoch.
+    namespace of the Leases was deleted, although they are healthy. ``probed`` is ``None`` if the node was not probed.
     """
     grace = settings.node_startup_grace_period if ready_status(node) is None else settings.node_monitor_grace_period
     if heard.lost_lease:
         grace = max(grace, STATUS_GRACE_PERIOD)
     due = max(heard.at + grace, heard.believed)
     silent = max(0.0, now - heard.at)
-    current_probe = probed if probed is not None and _is_current(probed, node, settings, now) else None
-    if current_probe is not None and current_probe.stamp != heard.stamp:
-        verdict = HealthVerdict.WATCH_BEHIND if current_probe.at >= heard.at else HealthVerdict.HEALTHY
+    if probed is not None and (probed.uid != node.uid or now - probed.at > ANSWER_AGE):
+        probed = None
+    if probed is not None and probed.stamp != heard.stamp:
+        verdict = HealthVerdict.WATCH_BEHIND if probed.at >= heard.at else HealthVerdict.HEALTHY
     elif now <= due:
         verdict = HealthVerdict.HEALTHY
     elif unknown_already(node):
         verdict = HealthVerdict.ALREADY_UNKNOWN
     else:
-        verdict = HealthVerdict.PROBE if current_probe is None else HealthVerdict.UNKNOWN
+        verdict = HealthVerdict.PROBE if probed is None else HealthVerdict.UNKNOWN
     return HealthAssessment(verdict, silent, grace, due)
-
-
-def _is_current(probed: ProbeResult, node: Node, settings: LifecycleSettings, now: float) -> bool:
-    return probed.uid == node.uid and now - probed.at <= settings.answer_age
 
 
 _STOPPED_MESSAGE: Final = "Kubelet stopped posting node status."
@@ -274,13 +252,7 @@ class MarkUnknown(Struct, frozen=True):
 
 
 def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:
-    """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already.
-
-    Args:
-        node: the current object.
-        assessment: the assessment of the node's health.
-        now: the current time in seconds since the epoch.
-    """
+    """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already."""
     places = {condition.type: place for place, condition in enumerate(node.conditions)}
     operations: list[dict[str, Any]] = []
     added: list[dict[str, Any]] = []
@@ -361,12 +333,9 @@ class QueuedNode(Struct, frozen=True, gc=False):
 
 
 def failed_at(node: Node, ready: str | None, now: float) -> float:
-    """Return the time at which a node stopped being ready, in seconds since the epoch; ``now`` if it is unknown.
+    """Return the time at which a node stopped being ready; ``now`` if it is unknown.
 
-    Args:
-        node: the current object.
-        ready: the assessed Ready status. If it differs from that of the object, the status changes now.
-        now: the current time in seconds since the epoch.
+    If the assessed status ``ready`` differs from that of the object, the status changes now.
     """
     condition = next((each for each in node.conditions if each.type == READY), None)
     if condition is None or condition.status != ready or condition.since is None:
@@ -439,10 +408,7 @@ def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
 
     A node without a Ready condition should have the not-ready taint, which the admission plugin TaintNodesByCondition
     adds to every new node. If the plugin is disabled, the node lifecycle adds it. Upstream removes it from such a node.
-
-    Args:
-        node: the current object.
-        ready: the assessed Ready status, which may be newer than the object.
+    The assessed status ``ready`` may be newer than the object.
     """
     wanted: dict[str, tuple[str, str]] = {}
     if ready is None:
@@ -462,10 +428,7 @@ def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
 def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[TaintChange]:
     """Return the changes from a node's current NoSchedule taints to those that it should have, sorted by key.
 
-    Args:
-        node: the current object.
-        ready: see :func:`no_schedule`.
-        now: the current time in seconds since the epoch, which becomes ``timeAdded`` of added taints.
+    ``now`` becomes ``timeAdded`` of added taints.
     """
     if ready == "True" and not node.taints and not node.unschedulable and not _any_pressure(node):
         return []  # the common case
@@ -503,13 +466,8 @@ def swap(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list
     """Return the changes that replace the NoExecute taint of a failed node with the one for its current Ready status.
 
     The new taint keeps the time of the old one (upstream writes the current time), because the outage continues.
-    Otherwise pods would get their full toleration time again when a not-ready node becomes unreachable.
-
-    Args:
-        node: a node with one or both of the two taints.
-        ready: the current Ready status, False or Unknown.
-        there: the result of :func:`no_execute_taints`.
-        now: the current time in seconds since the epoch.
+    Otherwise pods would get their full toleration time again when a not-ready node becomes unreachable. ``ready`` is
+    False or Unknown, and ``there`` is the result of :func:`no_execute_taints`.
     """
     key = READY_KEYS[ready]
     other = there.get(SWAPPED[key])

@@ -40,6 +40,7 @@ from trimtab.tainting.lifecycle.node_health import (
     stamp_of,
 )
 from trimtab.tainting.lifecycle.planner import LifecyclePlan
+from trimtab.tainting.lifecycle.settings import ANSWER_AGE
 from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)
@@ -76,14 +77,7 @@ MAX_UPDATES: Final = 500
 async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
     """Read a node and its Lease from the API server. The requests bypass the API server's watch cache and our caches.
 
-    Args:
-        api: the API client.
-        node: name of the node.
-        now: the current time in seconds since the epoch. Changes that the watches deliver after it are newer than the
-            result.
-
-    Returns:
-        The result; ``None`` if the node no longer exists.
+    Changes that the watches deliver after ``now`` are newer than the result. It is ``None`` if the node does not exist.
 
     Raises:
         ApiError: the API server returned an error.
@@ -169,20 +163,6 @@ class _UnconfirmedWrite(Struct, frozen=True):
     until: float
 
 
-class SpentToken(Struct, frozen=True):
-    """A rate limit token whose request was answered or timed out.
-
-    Attributes:
-        token: the token.
-        in_flight: number of outstanding updates of the zone that hold a token, including this one.
-        at: the time of the response or timeout, in seconds since the epoch.
-    """
-
-    token: TakenToken
-    in_flight: int
-    at: float
-
-
 class NodeUpdater:
     """Executes node updates.
 
@@ -204,7 +184,7 @@ class NodeUpdater:
         self._done = done
         self._pending: dict[str, NodeUpdate] = {}
         self._busy: dict[str, NodeUpdate] = {}
-        self._spent: list[SpentToken] = []
+        self._spent: list[tuple[TakenToken, int, float]] = []
         self._failures: dict[str, int] = {}
         self._again: dict[str, float] = {}
         self._unseen: dict[str, _UnconfirmedWrite] = {}
@@ -220,8 +200,11 @@ class NodeUpdater:
             self._queue.discard(name)
         self._pending.clear()
 
-    def take_spent(self) -> list[SpentToken]:
-        """Return the tokens that were spent since the previous call, in the order of the responses."""
+    def take_spent(self) -> list[tuple[TakenToken, int, float]]:
+        """Return the tokens that were spent since the previous call, in the order of the responses.
+
+        Each has the number of updates of its zone that held a token, including its own, and the time of the response.
+        """
         spent, self._spent = self._spent, []
         return spent
 
@@ -230,13 +213,8 @@ class NodeUpdater:
         updates = (*self._busy.values(), *self._pending.values())
         return Counter(each.token.zone for each in updates if each.token is not None)
 
-    def forget_outdated(self, *, now: float, age: float) -> None:
-        """Remove writes that the watch has confirmed, old probe results, and data of deleted nodes.
-
-        Args:
-            now: the current time in seconds since the epoch.
-            age: seconds for which a probe result is valid.
-        """
+    def forget_outdated(self, *, now: float) -> None:
+        """Remove writes that the watch has confirmed, old probe results, and data of deleted nodes."""
         nodes, present = self._services.lister.nodes, self._services.clock.monotonic()
         self._unseen = {
             name: each
@@ -247,7 +225,7 @@ class NodeUpdater:
             and present < each.until
         }
         self.probe_results = {
-            name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= age
+            name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= ANSWER_AGE
         }
         self._again = {name: at for name, at in self._again.items() if at > present and name in nodes}
 
@@ -299,7 +277,7 @@ class NodeUpdater:
         finally:
             if update.token is not None and tainted:
                 now = self._services.clock.now()
-                self._spent.append(SpentToken(update.token, self.in_flight()[update.token.zone], now))
+                self._spent.append((update.token, self.in_flight()[update.token.zone], now))
             del self._busy[name]
             self._done()
 
@@ -397,10 +375,6 @@ def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     """Build the JSON patch of a node's taints.
 
     It tests the UID of the node, so that a recreated node with the same name is not modified.
-
-    Args:
-        node: the node for which the changes were planned.
-        changes: all taint changes of the node.
     """
     added = [each.taint for each in changes if each.add]
     removed = {(each.taint.key, each.taint.effect) for each in changes if not each.add}

@@ -8,7 +8,7 @@ precondition. The next iteration plans failed writes again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Lease, Node, Pod
+from trimtab.kube.objects import Lease, Node
 from trimtab.tainting.lifecycle.node_health import (
     UNKNOWN,
     HealthAssessment,
@@ -34,7 +34,7 @@ from trimtab.tainting.lifecycle.node_health import (
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
 from trimtab.tainting.lifecycle.zones import (
     NoExecuteInput,
     NoExecuteResult,
@@ -49,7 +49,7 @@ from trimtab.tainting.lifecycle.zones import (
 
 
 class NodeSource(Protocol):
-    """The nodes, their Leases and their pods that planning reads. The lister and a snapshot implement this protocol."""
+    """The nodes and Leases that planning reads. The lister and :class:`SnapshotNodes` implement this protocol."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -61,27 +61,13 @@ class NodeSource(Protocol):
         """Return the Leases by ``namespace/name``. Only Leases in kube-node-lease are used."""
         ...
 
-    def items_on(self, node: str) -> Iterable[tuple[str, Pod]]:
-        """Return the pods on a node with their keys, in any order."""
-        ...
-
 
 class SnapshotNodes:
-    """The nodes of a snapshot, for ``trimtab plan``.
-
-    Attributes:
-        nodes: the nodes by name.
-        leases: the Leases by ``namespace/name``.
-    """
+    """The nodes of a snapshot, for ``trimtab plan``."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes: Mapping[str, Node] = {node.name: node for node in snapshot.nodes.at if node is not None}
         self.leases: Mapping[str, Lease] = snapshot.objects.of(Lease)
-        self._snapshot = snapshot
-
-    def items_on(self, node: str) -> Iterable[tuple[str, Pod]]:
-        """Return the pods on a node with their keys, in any order."""
-        return self._snapshot.items_on(node)
 
 
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
@@ -96,8 +82,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         unknown: the patches that set the conditions of nodes to Unknown.
         taints: taints to add and to remove, sorted by node and key.
         failed: the time at which each not-ready node stopped being ready, by name. The pods on these nodes must be set
-            to not ready, see :func:`~trimtab.tainting.lifecycle.node_health.pods_not_ready`. These pods are read later,
-            node by node, because in a full outage they are all the pods in the cluster.
+            to not ready. They are read later, node by node, because in a full outage they are all pods of the cluster.
         waiting: nodes that are queued for tainting, in the order of the queue.
         taken: the tokens of the nodes that were taken from the queue in this iteration, by node name.
         zones: the zones by name.
@@ -148,11 +133,10 @@ def plan_lifecycle(
             since the epoch. A change that is missing here is treated as observed now.
         resting: nodes that get no NoExecute taint in this iteration and do not block the queue, because their taint is
             being added or was refused repeatedly.
-        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding;
-            see :func:`spend_token`.
+        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding.
     """
     live, memory = memory is not None, memory or LifecycleState()
-    if watches_verified_at is not None and now - watches_verified_at > settings.stale_watch_after:
+    if watches_verified_at is not None and now - watches_verified_at > STALE_WATCH_AFTER:
         blind = min(watches_verified_at, now if memory.stale_since is None else memory.stale_since)
         stale = msgspec.structs.replace(memory, stale_since=blind)
         return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=stale)
@@ -171,7 +155,7 @@ def plan_lifecycle(
     return _plan_writes(nodes, assessments, settings, memory, now, resting, in_flight)
 
 
-def spend_token(memory: LifecycleState, token: TakenToken, *, in_flight: int, at: float) -> LifecycleState:
+def spend_token(memory: LifecycleState, token: TakenToken, in_flight: int, at: float) -> LifecycleState:
     """Return the state after the request of a taken node was answered or timed out.
 
     If the node's NoExecute taint was definitely not written, the token is not spent. A patch without a response may
@@ -284,10 +268,7 @@ def _pessimistic_status(
 
 
 def _lower_rates(found: Mapping[str, Zone], pessimistic: Mapping[str, Zone]) -> dict[str, Zone]:
-    """Return for each zone the state with the lower rate: its current state, or its pessimistic state.
-
-    The pessimistic state is the one that the zone has if all nodes in doubt turn out to be not ready.
-    """
+    """Return for each zone the state with the lower rate: its current state, or the one if all doubts come true."""
     return {name: min(zone, pessimistic[name], key=lambda each: each.rate) for name, zone in found.items()}
 
 

@@ -62,17 +62,13 @@ class SilentRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The persisted part of :class:`LifecycleState`, as JSON.
+    """The persisted part of :class:`LifecycleState`, as JSON. ``blind_since`` is its ``stale_since``.
 
     It has about 100 bytes for each node that has stopped sending heartbeats and is not Unknown yet.
 
     Attributes:
         silent: the health of these nodes, by name.
         queue: the queue entries of nodes whose Ready condition has changed since they failed, by name.
-        spent: see :class:`LifecycleState`.
-        all_down: see :class:`LifecycleState`.
-        back: see :class:`LifecycleState`.
-        blind_since: ``stale_since`` of :class:`LifecycleState`.
     """
 
     silent: dict[str, SilentRecord] = {}
@@ -88,12 +84,7 @@ def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: floa
 
     For example, the queue position of an Unknown node follows from ``lastTransitionTime`` of its Ready condition. It is
     recorded only if that condition has changed since the node failed. The record is therefore small even if all nodes
-    have failed, and it changes only when a node changes its state.
-
-    Args:
-        memory: the state after an iteration.
-        nodes: the nodes of the iteration or newer ones, by name.
-        now: the current time in seconds since the epoch.
+    have failed, and it changes only when a node changes its state. ``nodes`` are those of the iteration or newer ones.
     """
     silent = {
         name: SilentRecord(each.uid, each.at, *each.stamp)
@@ -119,10 +110,6 @@ def restore_state(record: LifecycleRecord, *, now: float) -> LifecycleState:
     """Build the initial state of a process from the record.
 
     Times in the future, which occur if the clock was set back, are replaced with the current time.
-
-    Args:
-        record: the record of the previous process; an empty record if there is none.
-        now: the current time in seconds since the epoch.
     """
 
     def past(time: float) -> float:
@@ -143,12 +130,7 @@ def restore_state(record: LifecycleRecord, *, now: float) -> LifecycleState:
 
 
 def shift_times(memory: LifecycleState, seconds: float) -> LifecycleState:
-    """Shift all times after the host's clock was set, so that each time is as long ago as before.
-
-    Args:
-        memory: the state before the clock was set.
-        seconds: the seconds by which the clock was set forward; negative if it was set back.
-    """
+    """Shift all times after the host's clock was set forward by ``seconds``, so that each is as long ago as before."""
 
     def moved(time: float | None) -> float | None:
         return None if time is None else time + seconds
@@ -198,13 +180,6 @@ RETRY: Final = Backoff(initial=0.5, maximum=10.0)
 class RecordWriter(LatestWriter[LifecycleRecord]):
     """Reads the record of the node lifecycle from its ConfigMap, and writes it when it changes.
 
-    The record is the persisted state, see :class:`~trimtab.tainting.lifecycle.record.LifecycleRecord`.
-
-    Args:
-        api: the API client.
-        clock: provides the time.
-        namespace: namespace in which the operator runs.
-
     Attributes:
         problem: the reason why the last request failed; ``""`` if it succeeded.
     """
@@ -225,13 +200,8 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
     async def load(self, *, until: Callable[[], bool]) -> LifecycleRecord | None:
         """Read the record of the previous process, and retry until that succeeds.
 
-        The node lifecycle does not start without it, because grace periods and rates would start again.
-
-        Args:
-            until: returns whether to give up.
-
-        Returns:
-            The record; ``None`` if ``until`` returned true first.
+        The node lifecycle does not start without it, because grace periods and rates would start again. The result is
+        ``None`` if ``until`` returned true first.
         """
         retry = 0
         while not until():

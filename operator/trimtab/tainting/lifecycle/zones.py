@@ -5,7 +5,7 @@ removes a waiting node from its queue and adds it again every 5 seconds, so a sl
 particular order, and a restarted process starts with a full bucket. Here the time at which a node failed determines its
 position in the queue. The token bucket of a zone has a capacity of one, so its state is the time at which the last node
 was taken from the queue. A token is considered spent when the response arrives, because the API server may process the
-request at any moment until then.
+request at any moment until then. All times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -94,13 +94,7 @@ def zone_of(labels: Labels) -> str:
 
 
 def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: LifecycleSettings) -> dict[str, Zone]:
-    """Return every zone that has a node, sorted by name.
-
-    Args:
-        nodes: all nodes of the cluster.
-        ready: the Ready status of each node, by name.
-        settings: thresholds and rates.
-    """
+    """Return every zone that has a node, sorted by name, from all nodes and their assessed Ready status."""
     counts: dict[str, list[int]] = {}
     for node in nodes:
         labels = node.labels
@@ -110,13 +104,12 @@ def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: Life
             count = counts[name] = [0, 0]
         if EXCLUDE not in labels:
             count[ready[node.name] != "True"] += 1
-    return {name: _zone(name, counts[name], settings) for name in sorted(counts)}
-
-
-def _zone(name: str, count: list[int], settings: LifecycleSettings) -> Zone:
-    ready, not_ready = count
-    state = state_of(ready, not_ready, settings)
-    return Zone(name, state, ready, not_ready, rate_of(state, ready + not_ready, settings))
+    found = {}
+    for name in sorted(counts):
+        good, bad = counts[name]
+        state = state_of(good, bad, settings)
+        found[name] = Zone(name, state, good, bad, rate_of(state, good + bad, settings))
+    return found
 
 
 def state_of(ready: int, not_ready: int, settings: LifecycleSettings) -> ZoneState:
@@ -154,12 +147,8 @@ BURST: Final = 0.25
 def queued(before: Mapping[str, QueuedNode], failed: Mapping[str, QueuedNode], *, now: float) -> dict[str, QueuedNode]:
     """Return the queue of all failed nodes, sorted by their time of failure.
 
-    A node whose Ready condition changes from False to Unknown keeps its position.
-
-    Args:
-        before: the previous queue, by node name.
-        failed: the failed nodes with the transition time of their Ready condition, by node name.
-        now: the current time in seconds since the epoch.
+    ``failed`` has the transition time of their Ready condition. A node whose Ready condition changes from False to
+    Unknown keeps its position in the queue ``before``.
     """
     places: dict[str, QueuedNode] = {}
     for name, place in failed.items():
@@ -170,14 +159,12 @@ def queued(before: Mapping[str, QueuedNode], failed: Mapping[str, QueuedNode], *
 
 
 def next_at(spent: float | None, rate: float, *, now: float) -> float | None:
-    """Return the time from which the next node may be tainted, in seconds since the epoch; ``None`` if the rate is 0.
+    """Return the time from which the next node may be tainted; ``None`` if the rate is 0.
 
     Args:
-        spent: the time at which the last node was taken from the queue; ``None`` if none ever was, so that the bucket
-            is full.
-        rate: nodes per second. After a change of the rate, the new rate applies from the last taken node.
-        now: the current time in seconds since the epoch. If ``spent`` is later because the clock was set back, ``now``
-            is used instead.
+        spent: the time at which the last node was tainted; ``None`` if none ever was, so that the bucket is full.
+        rate: nodes per second. After a change of the rate, the new rate applies from the last tainted node.
+        now: the current time, which replaces a later ``spent`` if the clock was set back.
     """
     if rate <= 0.0:
         return None
@@ -187,13 +174,8 @@ def next_at(spent: float | None, rate: float, *, now: float) -> float | None:
 def spent_at(at: float, rate: float, *, now: float) -> float:
     """Return the time to store for a node that is taken from the queue now.
 
-    At a slow rate it is ``now``. At a rate of several nodes per iteration it may be earlier, so that one iteration can
-    take several nodes.
-
-    Args:
-        at: the time from which the node could have been taken, see :func:`next_at`.
-        rate: nodes per second.
-        now: the current time in seconds since the epoch.
+    At a slow rate it is ``now``. At a rate of several nodes per iteration it may be earlier, but not before the time
+    ``at`` from which the node could have been taken, so that one iteration can take several nodes.
     """
     return now if 1.0 / rate >= BURST else max(at, now - BURST)
 
@@ -202,13 +184,7 @@ def answered_at(spent: float | None, rate: float, *, in_flight: int, now: float)
     """Return the time to store after the request for a taken node was answered or timed out.
 
     At a slow rate it is ``now``. At a rate of several nodes per iteration it is earlier, by the part of the burst that
-    the outstanding requests do not use. The API server may still process all of these requests.
-
-    Args:
-        spent: the time that is stored so far.
-        rate: nodes per second.
-        in_flight: number of outstanding requests, including the answered one; at least 1.
-        now: the current time in seconds since the epoch.
+    the outstanding requests (including the answered one) do not use, because the API server may still process them.
     """
     latest = now - max(0.0, BURST - in_flight / rate) if rate > 0.0 else now
     return latest if spent is None else max(spent, latest)
@@ -230,10 +206,10 @@ class NoExecuteInput(Struct, frozen=True):
             a lower rate.
         settings: the settings of the node lifecycle.
         memory: the state of the node lifecycle, in which ``all_down`` is current.
-        now: the current time in seconds since the epoch.
+        now: the time of the plan.
         in_doubt: whether every node is not ready or has missed heartbeats.
-        resting: nodes that get no taint in this iteration and do not block the queue.
-        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding.
+        resting: see :func:`~trimtab.tainting.lifecycle.planner.plan_lifecycle`.
+        in_flight: likewise.
     """
 
     nodes: Mapping[str, Node]
@@ -287,7 +263,7 @@ class NoExecuteResult(Struct, frozen=True):
 
     Attributes:
         changes: the taints to add and to remove.
-        waiting: the queued nodes, zone by zone, in the order of the queue.
+        waiting: the nodes that stay in the queue, zone by zone, in its order.
         queue: the queue of all zones. A node that is being tainted stays in the queue until the watch shows its taint.
         spent: for each zone, the time at which the last node was tainted. It does not include ``taken``.
         taken: the tokens of the nodes that are taken from the queue in this iteration, by node name.

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from trimtab.api.bounds import without_numbers
 from trimtab.api.history_record import HistoryEntry
 from trimtab.api.scalars import to_time
-from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
+from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus, ZoneStatus
 from trimtab.controller.history import History, NoHistory
 from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, pod_fields, reason_label, report_safely
 from trimtab.kube.clock import Clock
@@ -29,123 +29,116 @@ NONE_YET: Final = -1.0
 _LATENESS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900)
 
 
+_GAUGES: Final[dict[str, tuple[str, Callable[[TaintManagerStatus], float]]]] = {
+    "deadlines": (
+        "Pods that are due for eviction at a deadline, because of NoExecute taints.",
+        lambda status: status.counts.pods_with_deadline,
+    ),
+    "overdue_pods": ("Pods past their deadline that are still on their node.", lambda status: status.counts.overdue),
+    "held_pods": ("Overdue pods that wait because of userTaintRates.", lambda status: status.counts.held),
+    "refused_pods": (
+        "Overdue pods whose eviction or deletion was refused.",
+        lambda status: len(status.refused) + status.refused_omitted,
+    ),
+    "next_deadline_timestamp_seconds": (
+        "Unix time of the earliest deadline; 0 if no pod has one.",
+        lambda status: status.next_deadlines[0].due.timestamp() if status.next_deadlines else 0,
+    ),
+    "tainted_nodes": ("Nodes with a NoExecute taint.", lambda status: status.counts.tainted_nodes),
+    "stuck_nodes": (
+        "Unreachable nodes with pods that are past their grace period.",
+        lambda status: len(status.stuck_nodes) + status.stuck_nodes_omitted,
+    ),
+}
+"""The gauges that show the status, by name, with their help text and value."""
+
+_ZONE_GAUGES: Final[dict[str, tuple[str, Callable[[ZoneStatus], float]]]] = {
+    "nodes": ("Nodes in the zone.", lambda zone: zone.nodes),
+    "not_ready_nodes": ("Nodes in the zone that are not ready.", lambda zone: zone.not_ready),
+    "taints_per_second": (
+        "Rate at which failed nodes of the zone are tainted, in nodes per second.",
+        lambda zone: zone.nodes_per_second,
+    ),
+    "waiting_nodes": ("Failed nodes in the zone that are queued for tainting.", lambda zone: zone.waiting),
+}
+
+
 class TaintManagerMetrics:
     """The metrics of the taint manager."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._make_pods(registry)
-        self._make_nodes(registry)
-        self._make_zones(registry)
-
-    def _make_pods(self, registry: CollectorRegistry) -> None:
-        self.deadlines = _gauge(
-            registry, "deadlines", "Pods that are due for eviction at a deadline, because of NoExecute taints."
+        self._status = {name: _gauge(registry, name, help_) for name, (help_, _) in _GAUGES.items()}
+        self._zones = {
+            name: LabeledGauge(f"trimtab_tainting_zone_{name}", help_, ("zone",), registry)
+            for name, (help_, _) in _ZONE_GAUGES.items()
+        }
+        self._zone_state = LabeledGauge(
+            "trimtab_tainting_zone_state",
+            "1 for the current state of the zone: Normal, PartialDisruption or FullDisruption.",
+            ("zone", "state"),
+            registry,
         )
-        self.overdue = _gauge(registry, "overdue_pods", "Pods past their deadline that are still on their node.")
-        self.held = _gauge(registry, "held_pods", "Overdue pods that wait because of userTaintRates.")
-        self.refused = _gauge(registry, "refused_pods", "Overdue pods whose eviction or deletion was refused.")
-        self.next_deadline = _gauge(
-            registry, "next_deadline_timestamp_seconds", "Unix time of the earliest deadline; 0 if no pod has one."
-        )
-        self.outcomes = Counter(
+        self._outcomes = Counter(
             "trimtab_tainting_ended_pods",
             "Attempts to evict due pods, by result: Deleted, Evicted, Gone (already deleted), NotDue (the deadline was "
             "cancelled), Refused and Failed (both are retried).",
             ["result", "reason"],
             registry=registry,
         )
-        self.lateness = Histogram(
+        self._lateness = Histogram(
             "trimtab_tainting_lateness_seconds",
             "Seconds from a pod's deadline to its eviction or deletion, without the delay by userTaintRates.",
             ["result"],
             buckets=_LATENESS,
             registry=registry,
         )
-        self.omitted = _gauge(
-            registry,
-            "dropped_events",
-            "Events that were dropped since the process started, because the queue was full.",
-        )
-
-    def _make_nodes(self, registry: CollectorRegistry) -> None:
-        self.tainted = _gauge(registry, "tainted_nodes", "Nodes with a NoExecute taint.")
-        self.stuck = _gauge(registry, "stuck_nodes", "Unreachable nodes with pods that are past their grace period.")
-        self.changes = Counter(
+        self._changes = Counter(
             "trimtab_tainting_taint_changes",
             "Taints added to nodes (Added) and removed (Removed), by key, effect and reason.",
             ["change", "key", "effect", "reason"],
             registry=registry,
         )
-        self.watch_age = _gauge(
+        self._omitted = _gauge(
+            registry,
+            "dropped_events",
+            "Events that were dropped since the process started, because the queue was full.",
+        )
+        self._watch_age = _gauge(
             registry,
             "watch_age_seconds",
             "Seconds since the watch of nodes or the watch of Leases, whichever is older, last delivered something; "
             f"{NONE_YET:g} before the first time.",
         )
 
-    def _make_zones(self, registry: CollectorRegistry) -> None:
-        def of_zone(name: str, help_: str, *more: str) -> LabeledGauge:
-            return LabeledGauge(f"trimtab_tainting_zone_{name}", help_, ("zone", *more), registry)
-
-        self.zone_state = of_zone(
-            "state", "1 for the current state of the zone: Normal, PartialDisruption or FullDisruption.", "state"
-        )
-        self.zone_nodes = of_zone("nodes", "Nodes in the zone.")
-        self.zone_not_ready = of_zone("not_ready_nodes", "Nodes in the zone that are not ready.")
-        self.zone_rate = of_zone(
-            "taints_per_second", "Rate at which failed nodes of the zone are tainted, in nodes per second."
-        )
-        self.zone_waiting = of_zone("waiting_nodes", "Failed nodes in the zone that are queued for tainting.")
-
     def follow(self, watches_verified_at: Callable[[], float | None], now: Callable[[], float]) -> None:
-        """Compute the age of the watches at each scrape.
-
-        Args:
-            watches_verified_at: returns the time at which the watches were last known to be up to date, in seconds
-                since the epoch; ``None`` for never.
-            now: returns the current time in seconds since the epoch.
-        """
+        """Compute the age of the watches at each scrape, from the time at which they were last known up to date."""
 
         def age() -> float:
             at = watches_verified_at()
             return NONE_YET if at is None else max(0.0, now() - at)
 
-        self.watch_age.set_function(age)
+        self._watch_age.set_function(age)
 
     def count(self, outcome: DuePodOutcome) -> None:
         """Count the outcome of an attempt to evict a pod."""
-        self.outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
+        self._outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
         if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
-            self.lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
+            self._lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
 
     def count_taint(self, change: TaintChange) -> None:
         """Count a taint that was added or removed."""
         taint = change.taint
         key = taint.key if taint.key in NO_SCHEDULE_KEYS else OTHER_REASON
-        self.changes.labels("Added" if change.add else "Removed", key, taint.effect, reason_label(change.reason)).inc()
+        self._changes.labels("Added" if change.add else "Removed", key, taint.effect, reason_label(change.reason)).inc()
 
     def observe(self, status: TaintManagerStatus, *, omitted: int) -> None:
-        """Update the gauges.
-
-        Args:
-            status: the current status of the TaintManager.
-            omitted: number of events that were dropped since the process started.
-        """
-        self.omitted.set(omitted)
-        counts = status.counts
-        self.deadlines.set(counts.pods_with_deadline)
-        self.overdue.set(counts.overdue)
-        self.held.set(counts.held)
-        self.refused.set(len(status.refused) + status.refused_omitted)
-        self.next_deadline.set(status.next_deadlines[0].due.timestamp() if status.next_deadlines else 0)
-        self.tainted.set(counts.tainted_nodes)
-        self.stuck.set(len(status.stuck_nodes) + status.stuck_nodes_omitted)
-        zones = status.zones
-        self.zone_state.show({(zone.name, zone.state): 1.0 for zone in zones})
-        self.zone_nodes.show({(zone.name,): zone.nodes for zone in zones})
-        self.zone_not_ready.show({(zone.name,): zone.not_ready for zone in zones})
-        self.zone_rate.show({(zone.name,): zone.nodes_per_second for zone in zones})
-        self.zone_waiting.show({(zone.name,): zone.waiting for zone in zones})
+        """Update the gauges from the current status and the number of dropped events."""
+        self._omitted.set(omitted)
+        for name, (_, value) in _GAUGES.items():
+            self._status[name].set(value(status))
+        for name, (_, of_zone) in _ZONE_GAUGES.items():
+            self._zones[name].show({(zone.name,): of_zone(zone) for zone in status.zones})
+        self._zone_state.show({(zone.name, zone.state): 1.0 for zone in status.zones})
 
 
 def _gauge(registry: CollectorRegistry, name: str, help_: str) -> Gauge:
@@ -185,12 +178,7 @@ class Reporter:
             report_safely("events", self._events.drain)
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Apply a spec. Event messages are different in Observe mode.
-
-        Args:
-            spec: the spec of the TaintManager.
-            uid: UID of the TaintManager, which is the related object of node events.
-        """
+        """Apply the spec of the TaintManager with this UID, which is the related object of node events."""
         self._events.configure(spec, uid=uid)
 
     def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
@@ -227,12 +215,7 @@ class Reporter:
         self._events.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
-        """Report a taint that trimtab has added to or removed from a node.
-
-        Args:
-            change: the written change.
-            uid: UID of the node.
-        """
+        """Report a taint that trimtab has added to or removed from the node with this UID."""
         report_safely("events", partial(self._events.taint_changed, change, uid))
         report_safely("metrics", partial(self._metrics.count_taint, change))
         report_safely("history", partial(self._record_taint, change, uid))
@@ -252,15 +235,7 @@ class Reporter:
         )
 
     def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """Emit an event on a node.
-
-        Args:
-            name: name of the node.
-            uid: UID of the node.
-            reason: a reason code of :mod:`trimtab.api.reasons`.
-            note: message of the event.
-            warning: whether the event is a Warning.
-        """
+        """Emit an event on a node. ``reason`` is a code of :mod:`trimtab.api.reasons`."""
         report_safely("events", partial(self._events.node_event, name, uid, reason, note, warning=warning))
 
     def observe(self, status: TaintManagerStatus) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from trimtab.api import reasons
 from trimtab.api.bounds import fitting, named, plural
@@ -45,7 +45,7 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.kube.rules.taints import OUT_OF_SERVICE, UNREACHABLE, format_taint
 from trimtab.tainting.deadlines import Deadline, describe_toleration
-from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.due_pods import DuePod, DuePodResult
 from trimtab.tainting.lifecycle.zones import FULL, NORMAL, PARTIAL, zone_name
 
@@ -54,20 +54,14 @@ class Observation(Struct, frozen=True, kw_only=True):
     """The state of the taint manager at one time.
 
     Attributes:
-        now: the time of the observation in seconds since the epoch.
-        mode: mode of the TaintManager.
-        generation: generation of the TaintManager.
         synced: whether all nodes and pods have been listed since the process started.
         stale: the reason why the caches are too old to act on, if that lasts longer than a reconnect; else ``""``.
         deadlines: the deadlines of all pods, in any order.
-        tainted_nodes: number of nodes with a NoExecute taint.
         waiting: number of overdue pods in the eviction queue.
         held: number of pods in the eviction queue that userTaintRates delays.
         refused: the queued pods whose eviction or deletion was refused, the longest overdue first.
         stuck: unreachable nodes with pods that still exist after their grace period.
-        deleted: number of pods that this process has deleted.
-        evicted: number of pods that this process has evicted.
-        nodes_tainted: number of NoExecute taints that this process has added to nodes.
+        actions: counts of the actions of this process.
         zones: the zones in the last iteration of the node lifecycle; empty except in TaintAndEvict mode.
         waiting_evictions: the taint manager's pending evictions.
         lifecycle_problem: the reason why the node lifecycle is paused or fails; ``""`` if it works.
@@ -85,9 +79,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     held: int = 0
     refused: tuple[RefusedPod, ...] = ()
     stuck: tuple[StuckNode, ...] = ()
-    deleted: int = 0
-    evicted: int = 0
-    nodes_tainted: int = 0
+    actions: ActionCounts = field(default_factory=ActionCounts)
     zones: tuple[ZoneStatus, ...] = ()
     waiting_evictions: tuple[WaitingEvictions, ...] = ()
     lifecycle_problem: str = ""
@@ -201,12 +193,9 @@ _WORST_FIRST: Final = {FULL: 0, PARTIAL: 1, NORMAL: 2}
 
 
 def build_status(observed: Observation, previous: TaintManagerStatus, *, base: PodCounts) -> TaintManagerStatus:
-    """Build the new status of the TaintManager.
+    """Build the new status of the TaintManager. ``base`` has the counts of earlier processes.
 
-    Args:
-        observed: the observed state.
-        previous: the previous status. Unchanged conditions keep their transition time.
-        base: the counts of earlier processes, read from the status when this process started.
+    Conditions that do not differ from those of the previous status keep their transition time.
     """
     soonest, omitted = next_deadlines(observed.deadlines)
     counts = PodCounts(
@@ -214,9 +203,9 @@ def build_status(observed: Observation, previous: TaintManagerStatus, *, base: P
         pods_with_deadline=len(observed.deadlines),
         overdue=overdue(observed.deadlines, now=observed.now),
         held=observed.held,
-        deleted=base.deleted + observed.deleted,
-        evicted=base.evicted + observed.evicted,
-        nodes_tainted=base.nodes_tainted + observed.nodes_tainted,
+        deleted=base.deleted + observed.actions.deleted,
+        evicted=base.evicted + observed.actions.evicted,
+        nodes_tainted=base.nodes_tainted + observed.actions.nodes_tainted,
     )
     worst_first = sorted(observed.zones, key=lambda zone: (_WORST_FIRST[zone.state], not zone.not_ready, zone.name))
     zones = fitting(worst_first, limit=MAX_ZONES, budget=ZONE_BYTES)
@@ -266,12 +255,7 @@ def status_writer(api: Api, clock: Clock, *, name: str = NAME) -> StatusWriter[T
 def next_deadlines(
     deadlines: Collection[Deadline], *, limit: int = MAX_DEADLINES
 ) -> tuple[tuple[NextDeadline, ...], int]:
-    """Return the earliest deadlines, sorted by due time and pod, and the number of deadlines that are not included.
-
-    Args:
-        deadlines: the deadlines of all pods, in any order.
-        limit: maximum number of returned deadlines.
-    """
+    """Return the earliest deadlines, sorted by due time and pod, and the number of deadlines that are not included."""
     soonest = heapq.nsmallest(limit, deadlines, key=lambda each: (each.due, each.key))
     return tuple(_next_deadline(each) for each in soonest), len(deadlines) - len(soonest)
 

@@ -138,20 +138,6 @@ def not_due(message: str) -> DuePodAttempt:
     return DuePodAttempt(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
 
 
-class RateTokens(Struct, frozen=True, gc=False):
-    """The rate limit tokens that a pod has taken.
-
-    Attributes:
-        zone: the zone from whose token bucket a token was taken.
-        namespace: the namespace from whose token bucket a token was taken.
-        at: the time at which they were taken, on the monotonic clock.
-    """
-
-    zone: str
-    namespace: str
-    at: float
-
-
 class QueueState(enum.Enum):
     """The state of a due pod in the queue."""
 
@@ -178,7 +164,8 @@ class DuePod:
             ``None`` if no response was lost.
         marked: the time at which the condition DisruptionTarget was written, on the monotonic clock.
         failed_marks: number of failed attempts to write that condition.
-        rate_tokens: the rate limit tokens that the pod has taken.
+        rate_tokens: the zone and namespace whose rate limit tokens the pod has taken, and the time on the monotonic
+            clock; ``None`` if it has taken none.
         held_since: when the rate limit that delays the pod began to do so, on the monotonic clock.
         held: seconds of previous delays by rate limits.
         evicting: whether the last attempt was an eviction, as opposed to a deletion.
@@ -195,7 +182,7 @@ class DuePod:
     lost_response: DuePodResult | None = None
     marked: float | None = None
     failed_marks: int = 0
-    rate_tokens: RateTokens | None = None
+    rate_tokens: tuple[str, str, float] | None = None
     held_since: float = 0.0
     held: float = 0.0
     evicting: bool = False
@@ -396,9 +383,10 @@ class DueQueue:
         """Give back the rate limit tokens of a pod that was not evicted."""
         paid, pod.rate_tokens = pod.rate_tokens, None
         if paid is not None:
-            self._total.give_back("", paid.at)
-            self._zone.give_back(paid.zone, paid.at)
-            self._namespace.give_back(paid.namespace, paid.at)
+            zone, namespace, at = paid
+            self._total.give_back("", at)
+            self._zone.give_back(zone, at)
+            self._namespace.give_back(namespace, at)
             self.work.wake()
 
     def set_rates(self, rates: UserTaintRates) -> None:
@@ -440,7 +428,7 @@ class DueQueue:
         self._namespace.take(namespace, now)
         pod = self._pods.get(key)
         if pod is not None:
-            pod.rate_tokens = RateTokens(zone, namespace, now)
+            pod.rate_tokens = zone, namespace, now
             self._stop_holding(pod, now)
 
     def _set_buckets(self, rates: UserTaintRates) -> None:

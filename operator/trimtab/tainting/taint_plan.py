@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -178,16 +177,8 @@ def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) ->
     )
 
 
-_WHY: Final = {
-    reasons.TERMINAL: "the pod is terminal",
-    reasons.TERMINATING: "the pod is already being deleted",
-    reasons.MIRROR_POD: "mirror pod: the kubelet would recreate it",
-}
-
-
 def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
-    reason = _reason(pod)
-    message = _WHY.get(reason) or f"tolerates {', '.join(format_taint(each.taint) for each in taints.observed)} forever"
+    reason, message = _why_kept(pod, taints)
     return Kept(
         kind="Pod",
         namespace=pod.namespace,
@@ -200,12 +191,15 @@ def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
     )
 
 
-def _reason(pod: Pod) -> str:
+def _why_kept(pod: Pod, taints: NodeTaints) -> tuple[str, str]:
     if pod.terminal:
-        return reasons.TERMINAL
+        return reasons.TERMINAL, "the pod is terminal"
     if pod.deleted is not None:
-        return reasons.TERMINATING
-    return reasons.MIRROR_POD if MIRROR_ANNOTATION in pod.annotations else reasons.TOLERATES_TAINTS
+        return reasons.TERMINATING, "the pod is already being deleted"
+    if MIRROR_ANNOTATION in pod.annotations:
+        return reasons.MIRROR_POD, "mirror pod: the kubelet would recreate it"
+    tolerated = ", ".join(format_taint(each.taint) for each in taints.observed)
+    return reasons.TOLERATES_TAINTS, f"tolerates {tolerated} forever"
 
 
 def recorded_taints(

@@ -426,10 +426,7 @@ def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
 
 
 def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[TaintChange]:
-    """Return the changes from a node's current NoSchedule taints to those that it should have, sorted by key.
-
-    ``now`` becomes ``timeAdded`` of added taints.
-    """
+    """Return the changes from a node's current NoSchedule taints to those that it should have, sorted by key."""
     if ready == "True" and not node.taints and not node.unschedulable and not _any_pressure(node):
         return []  # the common case
     wanted = no_schedule(node, ready)

@@ -20,7 +20,7 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NAME, ZoneStatus
-from trimtab.controller.loop import Loop, TaskSupervisor
+from trimtab.controller.loop import Loop, NotReadyReason, TaskSupervisor
 from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
@@ -94,7 +94,7 @@ class NodeLifecycleController(Loop):
         self._last_changes: dict[str, float] = {}
         self._failure = ""
         self._offset: float | None = None
-        self._held_since: float | None = None
+        self._hold_reason = NotReadyReason(WATCH_LAG_TIMEOUT)
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,9 +106,9 @@ class NodeLifecycleController(Loop):
         """
         if self._failure or self._record_writer.problem:
             return self._failure or self._record_writer.problem
-        if self.held != reasons.WATCHES_BEHIND or self._held_since is None:
+        if self.held != reasons.WATCHES_BEHIND:
             return ""
-        return WATCH_BEHIND_MESSAGE if self._services.clock.monotonic() - self._held_since >= WATCH_LAG_TIMEOUT else ""
+        return self._hold_reason.lasting(WATCH_BEHIND_MESSAGE, self._services.clock.monotonic())
 
     # ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,9 +242,8 @@ class NodeLifecycleController(Loop):
     def _hold(self, reason: str) -> None:
         if self.held != reason:
             log.warning("Paused the node lifecycle controller (%s); it adds no taints until it resumes", reason)
-            if self._held_since is None:
-                self._held_since = self._services.clock.monotonic()
         self.held = reason
+        self._hold_reason.lasting(reason, self._services.clock.monotonic())
         self._marker.put({})
 
     def _act(self, plan: LifecyclePlan) -> None:
@@ -255,7 +254,7 @@ class NodeLifecycleController(Loop):
             log.info("Resumed the node lifecycle controller")
         self.held = ""
         if not plan.probes:  # outstanding probes may still show that the watches lag
-            self._held_since = None
+            self._hold_reason.lasting(None, self._services.clock.monotonic())
         self._updater.put(node_updates(plan, self._services.lister.nodes))
         self._marker.put(plan.failed)
         waiting = Counter(each.zone for each in plan.waiting)

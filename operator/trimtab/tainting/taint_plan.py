@@ -38,7 +38,7 @@ from trimtab.tainting.deadlines import (
     tolerance,
 )
 from trimtab.tainting.lifecycle.node_health import READY_KEYS, TaintChange, no_execute_taints, ready_status
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle
 from trimtab.tainting.lifecycle.settings import lifecycle_settings
 from trimtab.tainting.lifecycle.zones import WaitingNode
 
@@ -75,8 +75,8 @@ def plan_taints(
     known = recorded_taints(snapshot, recorded, spec, now=now)
     if spec.mode != TAINT_AND_EVICT:
         return plan_deletions(snapshot, spec, now=now, known=known)
-    plan = plan_lifecycle(SnapshotNodes(snapshot), lifecycle_settings(spec.node_lifecycle), now=now)
     nodes = {node.name: node for node in snapshot.nodes.at if node}
+    plan = plan_lifecycle(nodes, {}, lifecycle_settings(spec.node_lifecycle), now=now)
     pods = plan_deletions(snapshot, spec, now=now, known=known, changed=_nodes_after(nodes, plan.taints))
     kept = (*map(_waiting, plan.waiting), *_cut_off(nodes, plan), *pods.kept)
     return TaintPlan(tuple(map(_tainting, plan.taints)), pods.deletions, kept)

@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
-from trimtab.kube.objects import NODE_LEASES, Lease, Node, NodeCondition, Pod, PodSpec, Taint
+from trimtab.kube.objects import NODE_LEASES, KubeObject, Lease, Node, NodeCondition, Pod, PodSpec, Taint
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
 from trimtab.tainting.lifecycle.node_updates import taint_patch
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
@@ -73,6 +72,12 @@ def a_pod(name, node, *, ready=True, ready_since=0.0, phase="Running") -> Pod:
         ready=ready,
         ready_since=START + ready_since,
     )
+
+
+def watched(*objects: KubeObject) -> tuple[dict[str, Node], dict[str, Lease]]:
+    """The nodes and Leases among the objects, as the caches have them."""
+    nodes = {each.name: each for each in objects if isinstance(each, Node)}
+    return nodes, {each.key: each for each in objects if isinstance(each, Lease)}
 
 
 def no_execute_of(node: Node) -> set[str]:
@@ -217,9 +222,9 @@ class World:
         self.before = build_record(self.memory, self.nodes, now=START + self.second)
         now = START + self.second
         leases = self.frozen if self.watch is not None else self.leases
-        snapshot = SnapshotNodes(Snapshot([*self.nodes.values(), *leases.values()]))
+        seen = watched(*self.nodes.values(), *leases.values())
         plan = plan_lifecycle(
-            snapshot,
+            *seen,
             self.settings,
             now=now,
             memory=self.memory,

@@ -3,14 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.tainting.nodes import DEFAULTS, START, a_node
-from trimtab.cluster.snapshot import Snapshot
+from tests.unit.tainting.nodes import DEFAULTS, START, a_node, watched
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, NodeCondition, Taint
 from trimtab.tainting.lifecycle.controller import affects_plan, became_not_ready
 from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, QueuedNode, update_health
 from trimtab.tainting.lifecycle.node_updates import node_updates
-from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import (
     MAX_BYTES,
     LifecycleRecord,
@@ -42,7 +41,7 @@ def planned():
     ]
     responses = {"mark": ProbeResult("uid-mark", (None, START), NOW)}
     plan = plan_lifecycle(
-        SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW, memory=LifecycleState(heard=known), probe_results=responses
+        *watched(*nodes), DEFAULTS, now=NOW, memory=LifecycleState(heard=known), probe_results=responses
     )
     return plan, {node.name: node for node in nodes}
 
@@ -78,12 +77,12 @@ def test_resting_node_keeps_its_place_in_the_queue():
         a_node("n2", "False", since=2),
         *(a_node(f"w{place}") for place in range(5)),
     ]
-    sight = SnapshotNodes(Snapshot(nodes))
-    assert list(plan_lifecycle(sight, DEFAULTS, now=NOW).taken) == ["n1"]
-    plan = plan_lifecycle(sight, DEFAULTS, now=NOW, resting={"n1"})
+    sight = watched(*nodes)
+    assert list(plan_lifecycle(*sight, DEFAULTS, now=NOW).taken) == ["n1"]
+    plan = plan_lifecycle(*sight, DEFAULTS, now=NOW, resting={"n1"})
     assert list(plan.taken) == ["n2"]
     assert [each.node for each in plan.waiting] == ["n1"]
-    assert not plan_lifecycle(sight, DEFAULTS, now=NOW, resting={"n1", "n2"}).taken
+    assert not plan_lifecycle(*sight, DEFAULTS, now=NOW, resting={"n1", "n2"}).taken
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_renewal_counts_from_its_observation(news, at):
 def test_taint_with_future_time_does_not_block():
     tainted = a_node("n1", "Unknown", taints=[Taint(UNREACHABLE, "NoExecute", "", NOW + 3600)])
     plan = plan_lifecycle(
-        SnapshotNodes(Snapshot([tainted, a_node("n2", "False"), *(a_node(f"w{place}") for place in range(5))])),
+        *watched(tainted, a_node("n2", "False"), *(a_node(f"w{place}") for place in range(5))),
         DEFAULTS,
         now=NOW,
     )

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from tests.fixtures.golden import Golden
 from tests.strategies import examples
-from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, no_execute_of
+from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, no_execute_of, watched
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NodeLifecycle
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.settings import LifecycleSettings, lifecycle_settings
 
@@ -27,7 +26,7 @@ def no_execute(key, second=None):
 
 
 def plan(*objects, memory=None, at=NOW):
-    return plan_lifecycle(SnapshotNodes(Snapshot(objects)), DEFAULTS, now=at, memory=memory)
+    return plan_lifecycle(*watched(*objects), DEFAULTS, now=at, memory=memory)
 
 
 def recorded(made, effect="NoExecute"):

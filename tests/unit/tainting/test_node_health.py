@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.golden import Golden
-from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, apply_all
+from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, apply_all, watched
 from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import NODE_LEASES, Lease
@@ -18,7 +18,7 @@ from trimtab.tainting.lifecycle.node_health import (
     pods_not_ready,
     update_health,
 )
-from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.planner import plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
     LifecycleRecord,
     LifecycleState,
@@ -223,7 +223,7 @@ def test_mark_has_upstream_reason(golden: Golden):
 )
 def test_pods_on_not_ready_nodes_are_marked(node, pod, is_marked):
     cluster = Snapshot([node, a_node("n2"), pod])
-    plan = plan_lifecycle(SnapshotNodes(cluster), DEFAULTS, now=NOW)
+    plan = plan_lifecycle(*watched(node, a_node("n2"), pod), DEFAULTS, now=NOW)
     found = [
         each.name
         for name, since in plan.failed.items()
@@ -269,7 +269,7 @@ def test_frozen_watch_marks_no_node():
         stamp = (START + second // 10 * 10, START)
         responses = {name: ProbeResult(node.uid, stamp, now) for name, node in nodes.items() if second > 50}
         plan = plan_lifecycle(
-            SnapshotNodes(Snapshot([*nodes.values(), *frozen])),
+            *watched(*nodes.values(), *frozen),
             DEFAULTS,
             now=now,
             memory=memory,
@@ -287,7 +287,7 @@ def test_no_mark_without_probe_result():
     memory = LifecycleState()
     for second in range(0, 500, 5):
         plan = plan_lifecycle(
-            SnapshotNodes(Snapshot([node, a_node("n2"), *lease.values()])), DEFAULTS, now=START + second, memory=memory
+            *watched(node, a_node("n2"), *lease.values()), DEFAULTS, now=START + second, memory=memory
         )
         memory = plan.memory
         assert not plan.unknown
@@ -335,7 +335,7 @@ def test_record_omits_data_in_node_objects():
 def test_record_has_place_of_node_with_changed_condition():
     nodes = {name: a_node(name, ready="False", since=since) for name, since in (("n1", 10), ("n2", 20), ("n3", 30))}
     well = [a_node(f"well{place}") for place in range(9)]
-    made = plan_lifecycle(SnapshotNodes(Snapshot([*nodes.values(), *well])), DEFAULTS, now=NOW)
+    made = plan_lifecycle(*watched(*nodes.values(), *well), DEFAULTS, now=NOW)
     assert list(made.taken) == ["n1"]
     nodes["n2"] = a_node("n2", ready="Unknown", since=1001)
     record = build_record(made.memory, nodes, now=NOW + 1)
@@ -357,7 +357,7 @@ def test_future_record_times_count_as_now():
 
 def test_token_is_spent_when_the_taint_may_be_written():
     nodes = [a_node(f"n{place}", ready="Unknown" if place < 2 else "True") for place in range(6)]
-    plan = plan_lifecycle(SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW)
+    plan = plan_lifecycle(*watched(*nodes), DEFAULTS, now=NOW)
     assert list(plan.taken) == ["n0"]
     assert plan.memory.spent == {}
     later = replace(plan.memory, spent={"": NOW + 10})
@@ -367,7 +367,7 @@ def test_token_is_spent_when_the_taint_may_be_written():
 
 def test_outstanding_request_blocks_the_zone():
     nodes = [a_node(f"n{place}", ready="Unknown" if place < 2 else "True") for place in range(6)]
-    plan = plan_lifecycle(SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW, in_flight={"": 1})
+    plan = plan_lifecycle(*watched(*nodes), DEFAULTS, now=NOW, in_flight={"": 1})
     assert not plan.taken
     assert [each.due for each in plan.waiting] == [NOW + 10, NOW + 20]
-    assert plan_lifecycle(SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW, in_flight={"other": 1}).taken
+    assert plan_lifecycle(*watched(*nodes), DEFAULTS, now=NOW, in_flight={"other": 1}).taken

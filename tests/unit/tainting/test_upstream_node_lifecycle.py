@@ -20,12 +20,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.tainting.nodes import DEFAULTS, START, a_node, a_pod, no_execute_of, written
-from trimtab.cluster.snapshot import Snapshot
+from tests.unit.tainting.nodes import DEFAULTS, START, a_node, a_pod, no_execute_of, watched, written
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
 from trimtab.tainting.lifecycle.node_health import ProbeResult, pods_not_ready, stamp_of
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import LifecycleState
 
 HOUR = 3600.0
@@ -70,8 +69,8 @@ class Passes:
             self.nodes[name] = written(self.nodes[name], changes)
 
     def _pass(self, leases: list[Lease], answers: dict[str, ProbeResult], at: float) -> LifecyclePlan:
-        sight = SnapshotNodes(Snapshot([*self.nodes.values(), *leases]))
-        plan = plan_lifecycle(sight, DEFAULTS, now=START + at, memory=self.memory, probe_results=answers)
+        sight = watched(*self.nodes.values(), *leases)
+        plan = plan_lifecycle(*sight, DEFAULTS, now=START + at, memory=self.memory, probe_results=answers)
         self.memory = plan.memory
         for token in plan.taken.values():
             self.memory = spend_token(self.memory, token, in_flight=1, at=START + at)

@@ -224,7 +224,8 @@ class NodeLifecycleController(Loop):
     def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:
         changed_at = self._last_changes
         plan = plan_lifecycle(
-            self._services.lister,
+            self._services.lister.nodes,
+            self._services.lister.leases,
             self._settings,
             now=now,
             memory=self._state,

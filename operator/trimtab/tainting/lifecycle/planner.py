@@ -9,13 +9,11 @@ precondition. The next iteration plans failed writes again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Lease, Node
 from trimtab.tainting.lifecycle.node_health import (
     UNKNOWN,
@@ -46,28 +44,6 @@ from trimtab.tainting.lifecycle.zones import (
     plan_no_execute,
     zones,
 )
-
-
-class NodeSource(Protocol):
-    """The nodes and Leases that planning reads. The lister and :class:`SnapshotNodes` implement this protocol."""
-
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Return the nodes by name."""
-        ...
-
-    @property
-    def leases(self) -> Mapping[str, Lease]:
-        """Return the Leases by ``namespace/name``. Only Leases in kube-node-lease are used."""
-        ...
-
-
-class SnapshotNodes:
-    """The nodes of a snapshot, for ``trimtab plan``."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.nodes: Mapping[str, Node] = {node.name: node for node in snapshot.nodes.at if node is not None}
-        self.leases: Mapping[str, Lease] = snapshot.objects.of(Lease)
 
 
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
@@ -105,7 +81,8 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_lifecycle(
-    source: NodeSource,
+    nodes: Mapping[str, Node],
+    leases: Mapping[str, Lease],
     settings: LifecycleSettings,
     *,
     now: float,
@@ -119,8 +96,9 @@ def plan_lifecycle(
     """Plan one iteration of the node lifecycle.
 
     Args:
-        source: the nodes and their Leases. In a live cluster all of them must have been listed, because a Lease that
+        nodes: the nodes by name. In a live cluster all nodes and Leases must have been listed, because a Lease that
             arrives later is treated as renewed.
+        leases: the Leases by ``namespace/name``. Only those in kube-node-lease are used.
         settings: grace periods, thresholds and rates.
         now: the current time in seconds since the epoch.
         memory: the state after the previous iteration. If it is ``None``, for example for a cluster from a file, no
@@ -140,11 +118,11 @@ def plan_lifecycle(
         blind = min(watches_verified_at, now if memory.stale_since is None else memory.stale_since)
         stale = msgspec.structs.replace(memory, stale_since=blind)
         return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=stale)
-    nodes = dict(sorted(source.nodes.items()))
+    nodes = dict(sorted(nodes.items()))
     if not live:
         return _plan_writes(nodes, {}, settings, memory, now, resting, in_flight)
     memory = _after_stale_watches(memory, now)
-    heard = update_health(memory.heard, nodes.values(), source.leases, now=now, changed_at=changed_at)
+    heard = update_health(memory.heard, nodes.values(), leases, now=now, changed_at=changed_at)
     memory = msgspec.structs.replace(memory, heard=heard)
     assessments = {
         name: assess_health(node, heard[name], probe_results.get(name), settings, now=now)

@@ -319,36 +319,38 @@ def deadlines(
         now: the current time in seconds since the epoch. It replaces times in the future.
     """
     found: dict[str, Deadline] = {}
-    by_tolerations: dict[tuple[Toleration, ...], dict[tuple[str, str], Tolerance]] = {}
-    by_spec: dict[int, tuple[PodSpec, dict[tuple[str, str], Tolerance]]] = {}  # pods of one template share their spec
-    columns: dict[str, list[tuple[tuple[str, str], float, Taint]]] = {}
+    kinds: dict[tuple[str, str], int] = {}
+    by_tolerations: dict[tuple[Toleration, ...], dict[int, Tolerance]] = {}
+    by_spec: dict[int, tuple[PodSpec, dict[int, Tolerance]]] = {}  # pods of one template share their spec
+    columns: dict[str, list[tuple[int, float, Taint]]] = {}
     for key, pod in pods:
         name = pod.node
         if name not in taints or not subject_to_taints(pod):
             continue
         column = columns.get(name)
         if column is None:
-            observed = taints[name].observed
-            column = [((each.taint.key, each.taint.value), min(each.since, now), each.taint) for each in observed]
-            columns[name] = column
-        spec, started = pod.spec, pod.started
+            column = columns[name] = [
+                (kinds.setdefault((each.taint.key, each.taint.value), len(kinds)), min(each.since, now), each.taint)
+                for each in taints[name].observed
+            ]
+        spec, start = pod.spec, pod.started
         shared = by_spec.get(id(spec))
         if shared is None:
             shared = by_spec[id(spec)] = spec, by_tolerations.setdefault(spec.tolerations, {})
         known = shared[1]
-        # A call for each of 150,000 pods would take a tenth of the time, and nearly all pods have a start time.
-        start = started if started is not None and started <= now else start_on_node(pod, now=now)
-        due, base, cause = FOREVER, 0.0, None
-        for kind, since, taint in column:
+        if start is None or start > now:  # nearly all pods have a start time, and a call takes long for 150,000
+            start = start_on_node(pod, now=now)
+        due = FOREVER
+        for kind, added, taint in column:
             how = known.get(kind)
             if how is None:
                 how = known[kind] = tolerance(rule.complete(spec.tolerations), taint, rule)
-            if since < start:
-                since = start
-            if since + how.seconds < due:
-                due, base, cause = since + how.seconds, since, (taint, how.toleration)
-        if cause is not None:
-            found[key] = Deadline(key, pod.uid, pod.node, due, base, *cause)
+            since = added if added > start else start
+            end = since + how.seconds
+            if end < due:
+                due, base, cause, toleration = end, since, taint, how.toleration
+        if due < FOREVER:
+            found[key] = Deadline(key, pod.uid, name, due, base, cause, toleration)
     return found
 
 

@@ -345,7 +345,7 @@ def deadlines(
             how = known.get(kind)
             if how is None:
                 how = known[kind] = tolerance(rule.complete(spec.tolerations), taint, rule)
-            since = added if added > start else start
+            since = max(added, start)
             end = since + how.seconds
             if end < due:
                 due, base, cause, toleration = end, since, taint, how.toleration

@@ -312,8 +312,8 @@ class NodeUpdater:
         except (ApiError, Unreachable) as error:
             tainting = tainting and isinstance(error, ServerError | Unreachable)
             self._failed(update, f"{type(error).__name__}: {error}")
-        if len(versions) > 1:
-            self._wait_for_watch(update, versions[:-1])
+        if former := frozenset(versions) - {versions[-1]}:  # it is empty after a patch that changed nothing
+            self._wait_for_watch(update, former)
         return tainting
 
     async def _patch(self, name: str, operations: Iterable[Operation], *, subresource: str = "") -> str:

@@ -281,7 +281,7 @@ class TestWriting:
         base = writer.status.counts
         writer.put(status(writer.status, base=base))
         await writer.flush(1.0)
-        writer.put(status(writer.status, base=base, deleted=2))
+        writer.put(status(writer.status, base=base, actions=ActionCounts(deleted=2)))
         await writer.flush(1.0)
         assert [deleted(call) for call in api.calls] == [7]
         await writer.stop(everything=True)

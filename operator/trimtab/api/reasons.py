@@ -175,8 +175,9 @@ POD_GROUPS_STAY: Final = "PodGroupsStay"
 """The pod belongs to a PodGroup (``spec.schedulingGroup``). The eviction of one pod may stop the work of all pods of
 the group. This protection cannot be disabled, and it also prevents the removal of the pod's node."""
 NAMESPACE_TOO_COMPLEX: Final = "NamespaceTooComplex"
-"""The pods of the namespace have more affinity terms and spread constraints than ``--max-namespace-affinity-terms``.
-trimtab neither moves nor places the pods that have such terms or constraints. This protection cannot be disabled."""
+"""The pods of the namespace together exceed one of the operator's limits (``--max-namespace-...``) for affinity terms
+and spread constraints, selector values, bytes of annotations or bytes of large specs. trimtab neither moves nor places
+the pods that contribute to the number. This protection cannot be disabled."""
 LOCAL_STORAGE: Final = "LocalStorage"
 """The pod has an emptyDir or hostPath volume, whose data would be lost. ``protections.disabled:
 [PodsWithLocalStorage]`` disables this protection."""

@@ -617,6 +617,18 @@ _COMPLEXITY: Final = {
         "max-namespace-affinity-terms",
         "Maximum number of pod affinity terms and topology spread constraints in all distinct pod specs of a namespace",
     ),
+    "namespace_selector_values": (
+        "max-namespace-selector-values",
+        "Maximum number of labels, expressions, values and namespaces in selectors of distinct specs of a namespace",
+    ),
+    "namespace_annotation_bytes": (
+        "max-namespace-annotation-bytes",
+        "Maximum size of the distinct pod annotations of a namespace that trimtab reads",
+    ),
+    "namespace_spec_bytes": (
+        "max-namespace-spec-bytes",
+        "Maximum encoded size of all distinct pod specs of a namespace that are 4 KiB or larger",
+    ),
 }
 
 
@@ -639,7 +651,7 @@ def complexity_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default=getattr(DEFAULT_LIMITS, name),
             show_default=True,
             help=f"{text}; trimtab neither moves nor places pods above the limit (PodTooComplex)."
-            if name != "namespace_terms"
+            if not name.startswith("namespace_")
             else f"{text}; above it, trimtab neither moves nor places pods that have some (NamespaceTooComplex).",
         )
         with_limits = decorate(with_limits)

@@ -3,96 +3,159 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from typing import Any, Final
 
 from trimtab.api import reasons
+from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
+from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits, size_of
+
+_Amounts = tuple[int, int, int, int]
+"""Amounts in the order of :data:`_MEASURES`."""
+
+_MEASURES: Final = (
+    "affinity terms and spread constraints",
+    "values in selectors",
+    "bytes of large specs",
+    "bytes of annotations",
+)
+
+
+class _Distinct:
+    """The distinct objects of one kind that the pods of a namespace share, and the sums of their amounts.
+
+    Attributes:
+        sums: the sums, in the order of :data:`_MEASURES`.
+    """
+
+    __slots__ = ("_amounts_of", "_found", "_further", "sums")
+
+    def __init__(self, amounts_of: Callable[[Any], _Amounts]) -> None:
+        self._amounts_of = amounts_of
+        self._found: dict[int, tuple[Any, _Amounts]] = {}  # keeps the objects alive, so that the ids are not reused
+        self._further: Counter[int] = Counter()  # the number of pods with the same object in addition to the first
+        self.sums = [0] * len(_MEASURES)
+
+    def count(self, value: Any, change: int) -> bool:
+        """Count one pod more (1) or less (-1) that has an object, and return whether the sums changed."""
+        key = id(value)
+        found = self._found.get(key)
+        if found is not None and (change > 0 or key in self._further):
+            self._further[key] += change
+            if not self._further[key]:
+                del self._further[key]
+            return False
+        if found is None:
+            found = self._found[key] = (value, self._amounts_of(value))
+        else:
+            del self._found[key]
+        for number, amount in enumerate(found[1]):
+            self.sums[number] += change * amount
+        return True
+
+    def amounts(self, value: Any) -> _Amounts:
+        """Return the amounts of an object, which need not be counted."""
+        found = self._found.get(id(value))
+        return self._amounts_of(value) if found is None else found[1]
 
 
 class _Namespace:
-    """What the pods of one namespace with affinity terms or spread constraints sum up to.
+    """What the pods of one namespace sum up to.
 
     Attributes:
-        pods: the number of pods.
-        terms: the number of terms of their distinct specs.
-        specs: the specs by their ids. They are kept alive, so that the ids are not reused.
-        further: the number of pods with the same spec in addition to the first.
+        specs: their specs.
+        annotations: their annotations.
+        pods: the number of pods by the measures to which they contribute, as a bit set.
+        exceeded: the measures that exceed their limits, as a bit set.
     """
 
-    __slots__ = ("further", "pods", "specs", "terms")
+    __slots__ = ("annotations", "exceeded", "pods", "specs")
 
     def __init__(self) -> None:
-        self.pods = 0
-        self.terms = 0
-        self.specs: dict[int, PodSpec] = {}
-        self.further: Counter[int] = Counter()
+        self.specs = _Distinct(_amounts_of_spec)
+        self.annotations = _Distinct(_amounts_of_annotations)
+        self.pods: Counter[int] = Counter()
+        self.exceeded = 0
+
+    def sums(self) -> tuple[int, ...]:
+        """Return the sums, in the order of :data:`_MEASURES`."""
+        return tuple(map(int.__add__, self.specs.sums, self.annotations.sums))
+
+    def measures(self, pod: Pod) -> int:
+        """Return the measures to which a pod contributes, as a bit set."""
+        return _bits(self.specs.amounts(pod.spec)) | _bits(self.annotations.amounts(pod.annotations))
 
 
 class PodComplexity:
-    """Counts the affinity terms and spread constraints per namespace, and reports which pods exceed the limits.
+    """Sums up what makes the pods of a namespace expensive, and reports which pods exceed the limits.
 
-    Terms of pods with identical specs are counted once, because a thousand replicas of a Deployment cost no more than
-    one. Terminal pods are not counted, because their terms do not affect other pods and pipelines leave thousands of
-    them. The result does not depend on the order of the pods: above the limit, every pod of the namespace that has
-    terms is too complex.
+    Specs and annotations that several pods share are counted once, because a thousand replicas of a Deployment cost no
+    more than one. Terminal pods are not counted, because their terms do not affect other pods and pipelines leave
+    thousands of them. The result does not depend on the order of the pods: above a limit, every pod that contributes
+    to the sum of the namespace is too complex.
 
     Args:
         limits: the limits per namespace. The limits of a single pod are checked when it is decoded.
     """
 
     def __init__(self, limits: ComplexityLimits = DEFAULT_LIMITS) -> None:
-        self._most = limits.namespace_terms
+        self._most = (
+            limits.namespace_terms,
+            limits.namespace_selector_values,
+            limits.namespace_spec_bytes,
+            limits.namespace_annotation_bytes,
+        )
         self._namespaces: dict[str, _Namespace] = {}
         self._too_complex = 0
 
-    def count(self, pod: Pod, amount: int) -> None:
-        """Add a pod (``amount`` 1) or remove it (-1)."""
+    def count(self, pod: Pod, change: int) -> None:
+        """Add a pod (``change`` 1) or remove it (-1)."""
         spec = pod.spec
-        if not (spec.complexity or spec.topology_spread or spec.affinity.has_pod_terms) or pod.terminal:
-            return  # almost all pods
-        self._too_complex += amount if spec.complexity else 0
-        terms = terms_of(spec)
-        if not terms:
-            return
+        if not (pod.annotations or _may_contribute(spec)) or pod.terminal:
+            return  # most pods
+        self._too_complex += change if spec.complexity else 0
         found = self._namespaces.get(pod.namespace)
         if found is None:
             found = self._namespaces[pod.namespace] = _Namespace()
-        found.pods += amount
-        key = id(spec)
-        if key not in found.specs:
-            found.specs[key] = spec
-            found.terms += terms
-        elif amount > 0 or key in found.further:
-            found.further[key] += amount
-            if not found.further[key]:
-                del found.further[key]
-        else:
-            del found.specs[key]
-            found.terms -= terms
+        measures = found.measures(pod)
+        found.pods[measures] += change
+        changed = found.specs.count(spec, change)
+        if pod.annotations:
+            changed |= found.annotations.count(pod.annotations, change)
+        if changed:
+            found.exceeded = _bits([total > most for total, most in zip(found.sums(), self._most, strict=True)])
+        if not found.pods[measures]:
+            del found.pods[measures]
             if not found.pods:
                 del self._namespaces[pod.namespace]
 
-    def beyond(self, namespace: str) -> bool:
-        """Return whether the pods of a namespace together exceed the limit per namespace."""
-        found = self._namespaces.get(namespace)
-        return found is not None and found.terms > self._most
+    def exceeded(self, pod: Pod) -> int:
+        """Return the measures that the pod's namespace exceeds and to which the pod contributes, as a bit set."""
+        found = self._namespaces.get(pod.namespace)
+        return found.exceeded and found.exceeded & found.measures(pod) if found is not None else 0
 
     def refusal(self, pod: Pod) -> tuple[str, str] | None:
         """Return the reason code and message if a pod is too complex to be moved or placed, otherwise ``None``."""
         if pod.spec.complexity:
             return reasons.POD_TOO_COMPLEX, f"the pod has {pod.spec.complexity}"
-        if self._namespaces and self.beyond(pod.namespace) and terms_of(pod.spec):
-            number = self._namespaces[pod.namespace].terms
-            message = (
-                f"the pods of namespace {pod.namespace} have {number:,} affinity terms and spread constraints "
-                f"(at most {self._most:,}), and this pod has some"
-            )
-            return reasons.NAMESPACE_TOO_COMPLEX, message
-        return None
+        exceeded = self.exceeded(pod)
+        if not exceeded:
+            return None
+        sums = zip(self._namespaces[pod.namespace].sums(), _MEASURES, self._most, strict=True)
+        texts = [f"{total:,} {text} (at most {most:,})" for total, text, most in compress(sums, _flags(exceeded))]
+        message = f"the pods of namespace {pod.namespace} have {', '.join(texts)}, and this pod has some"
+        return reasons.NAMESPACE_TOO_COMPLEX, message
 
     def numbers(self) -> dict[str, int]:
         """Return the number of pods that are too complex to be moved or placed, by reason code."""
-        beyond = sum(each.pods for each in self._namespaces.values() if each.terms > self._most)
+        beyond = sum(
+            number
+            for namespace in self._namespaces.values()
+            for measures, number in namespace.pods.items()
+            if measures & namespace.exceeded
+        )
         return {reasons.POD_TOO_COMPLEX: self._too_complex, reasons.NAMESPACE_TOO_COMPLEX: beyond}
 
 
@@ -103,3 +166,45 @@ def terms_of(spec: PodSpec) -> int:
         return len(spec.topology_spread)
     required, preferred = (*affinity.pod_required, *affinity.anti_required), affinity.pod_preferred
     return len(required) + len(preferred) + len(affinity.anti_preferred) + len(spec.topology_spread)
+
+
+def selector_values_of(spec: PodSpec) -> int:
+    """Return the number of labels, expressions, values and namespaces in all selectors of a spec."""
+    affinity = spec.affinity
+    weighted = (each.term for each in (*affinity.pod_preferred, *affinity.anti_preferred))
+    terms = (*affinity.pod_required, *affinity.anti_required, *weighted)
+    selectors = [each.selector for each in terms] + [each.selector for each in spec.topology_spread]
+    selectors += [each.namespace_selector for each in terms]
+    required, preferred = affinity.node.required, affinity.node.preferred
+    of_nodes = (*(required.terms if required else ()), *(each.term for each in preferred))
+    expressions = [each for term in of_nodes for each in (*term.match_expressions, *term.match_fields)]
+    number = len(spec.node_selector) + sum(len(each.namespaces) for each in terms)
+    for selector in selectors:
+        if selector is not None:
+            number += len(selector.match_labels)
+            expressions += selector.match_expressions
+    return number + sum(1 + len(each.values) for each in expressions)
+
+
+def _may_contribute(spec: PodSpec) -> bool:
+    if spec.node_selector or spec.topology_spread or spec.kibibytes or spec.complexity:
+        return True
+    affinity = spec.affinity
+    return affinity.has_pod_terms or affinity.node.required is not None or bool(affinity.node.preferred)
+
+
+def _amounts_of_spec(spec: PodSpec) -> _Amounts:
+    return terms_of(spec), selector_values_of(spec), spec.kibibytes << 10, 0
+
+
+def _amounts_of_annotations(annotations: Labels) -> _Amounts:
+    return 0, 0, 0, size_of(annotations)
+
+
+def _bits(values: Sequence[int]) -> int:
+    """Return a bit set of the positions of the values that are not 0."""
+    return sum(1 << number for number, value in enumerate(values) if value)
+
+
+def _flags(bits: int) -> Iterator[int]:
+    return (bits >> number & 1 for number in range(len(_MEASURES)))

@@ -381,6 +381,7 @@ def only_moved(old: Pod, new: Pod) -> bool:
     return (
         old.spec is new.spec
         and old.labels is new.labels
+        and old.annotations is new.annotations
         and old.owners is new.owners
         and old.phase == new.phase
         and old.uid == new.uid

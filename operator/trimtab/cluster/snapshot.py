@@ -326,7 +326,7 @@ class Snapshot:
             self._owners.note(pod)
             self.complexity.count(pod, 1)
         else:
-            if old.spec is not pod.spec or old.terminal != pod.terminal:
+            if old.spec is not pod.spec or old.annotations is not pod.annotations or old.terminal != pod.terminal:
                 self.complexity.count(old, -1)
                 self.complexity.count(pod, 1)
             if not counts_alike(old, pod):

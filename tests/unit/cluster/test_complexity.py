@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -10,14 +12,27 @@ from tests.fixtures.golden import Golden
 from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm, PodSpec
-from trimtab.kube.objects.pod import Affinity
+from trimtab.kube.objects import (
+    Affinity,
+    LabelRequirement,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    PreferredNodeTerm,
+    TopologySpread,
+    WeightedPodTerm,
+)
 from trimtab.kube.wire.decode import decode_object
 from trimtab.kube.wire.limits import ComplexityLimits
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
 
 GPU = "zz.example.com/gpu"
+ANYWHERE = TopologySpread(1, "zone", "ScheduleAnyway", LabelSelector())
 
 
 def complex_pod(name: str, where: str = "") -> Pod:
@@ -80,6 +95,76 @@ def test_namespace_complexity_is_independent_of_pod_order(backwards):
     assert snapshot.complexity.numbers()[reasons.NAMESPACE_TOO_COMPLEX] == 3
     snapshot.remove(pods[0])
     assert placer.feasible(pods[1]).any()
+
+
+def with_node_selectors(name: str) -> Pod:
+    expression = LabelRequirement("pool", "In", tuple(f"{name}-{number}" for number in range(5)))
+    preferred = PreferredNodeTerm(1, NodeSelectorTerm((expression,)))
+    required = NodeSelector((NodeSelectorTerm((expression,)),))
+    affinity = Affinity(node=NodeAffinity(required, (preferred,)))
+    spec = PodSpec(affinity=affinity, node_selector=Labels({"os": name}), topology_spread=(ANYWHERE,))
+    return Pod("shop", name, f"uid-{name}", spec=spec)
+
+
+def with_namespace_selectors(name: str) -> Pod:
+    everything = LabelSelector(Labels({"app": name}), (LabelRequirement("x", "Exists"),))
+    term = PodAffinityTerm("zone", everything, ("a", "b"), everything)
+    affinity = Affinity(pod_preferred=(WeightedPodTerm(1, term),), anti_required=(term,), pod_required=(term,))
+    return Pod("shop", name, f"uid-{name}", spec=PodSpec(affinity=affinity))
+
+
+def annotated(name: str) -> Pod:
+    return Pod("shop", name, f"uid-{name}", annotations=Labels({"trimtab.dev/notes": f"{name:>83}"}))
+
+
+def large(name: str) -> Pod:
+    return Pod("shop", name, f"uid-{name}", spec=PodSpec(kibibytes=50, scheduler_name=name))
+
+
+@pytest.mark.parametrize(
+    ("make", "limits", "amount"),
+    [
+        (with_node_selectors, {"namespace_selector_values": 13}, "26 values in selectors (at most 13)"),
+        (with_namespace_selectors, {"namespace_selector_values": 18}, "36 values in selectors (at most 18)"),
+        (annotated, {"namespace_annotation_bytes": 100}, "200 bytes of annotations (at most 100)"),
+        (large, {"namespace_spec_bytes": 51_200}, "102,400 bytes of large specs (at most 51,200)"),
+    ],
+)
+def test_namespace_exceeds_each_limit(make: Callable[[str], Pod], limits: dict[str, int], amount: str):
+    """Pods that do not contribute to the exceeded sum, and other namespaces, are not affected."""
+    first, second = make("first"), make("second")
+    other, plain = msgspec.structs.replace(first, namespace="bank"), Pod("shop", "plain", "uid-plain")
+    snapshot = Snapshot([node("n1").build(), plain, other, first], limits=ComplexityLimits(**limits))
+    placer = Placer(snapshot)
+    assert snapshot.complexity.refusal(first) is None
+    with snapshot.fork():
+        snapshot.put(second)
+        for each in (first, second):
+            reason, message = snapshot.complexity.refusal(each)
+            assert reason == reasons.NAMESPACE_TOO_COMPLEX
+            assert amount in message
+            assert placer.refusal(each) is not None
+        for each in (plain, other):
+            assert snapshot.complexity.refusal(each) is None
+            assert placer.refusal(each) is None
+        assert snapshot.complexity.numbers()[reasons.NAMESPACE_TOO_COMPLEX] == 2
+    assert snapshot.complexity.refusal(first) is None
+    assert snapshot.complexity.numbers()[reasons.NAMESPACE_TOO_COMPLEX] == 0
+
+
+def test_changed_annotations_are_counted_also_if_the_pod_moves():
+    few, many = annotated("pod"), msgspec.structs.replace(annotated("pod"), annotations=Labels({"a": "x" * 150}))
+    snapshot = Snapshot([node("n1").build(), few], limits=ComplexityLimits(namespace_annotation_bytes=100))
+    with snapshot.fork():
+        for _ in range(50):  # undone in one operation, because many pods only move
+            snapshot.put(msgspec.structs.replace(many, node="n1"))
+            snapshot.put(many)
+        assert snapshot.complexity.refusal(many) is not None
+    assert snapshot.complexity.refusal(few) is None
+    snapshot.put(many)
+    assert snapshot.complexity.refusal(many) is not None
+    snapshot.remove(many)
+    assert not snapshot.complexity._namespaces
 
 
 def test_replicas_count_once_and_forks_restore_the_count():

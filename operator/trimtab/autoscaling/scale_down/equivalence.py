@@ -235,7 +235,7 @@ class EquivalenceClasses:
             spec.required_features,
             spec.scheduling_gates,
             spec.complexity,
-            self._placer.snapshot.complexity.beyond(sample.namespace),
+            self._placer.snapshot.complexity.exceeded(sample),
         )
         if key not in self._class_of_spec:
             self._class_of_spec[key] = self._compute_placement_class(sample)

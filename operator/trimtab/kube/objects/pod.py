@@ -155,6 +155,8 @@ class PodSpec(Struct, frozen=True, gc=False):
     ``complexity`` describes which limits of :mod:`trimtab.kube.wire.limits` the pod exceeds, and is empty if it exceeds
     none. If the pod exceeds a limit, the spec contains only some of the fields, and the pod is neither moved nor
     placed. In this case, ``further_requests`` contains the requests that ``requests`` omits, in packed form.
+
+    ``kibibytes`` is the encoded size of a spec of at least 4 KiB, and 0 for smaller specs.
     """
 
     containers: tuple[Container, ...] = ()
@@ -185,6 +187,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     termination_grace_period: int | None = None
     complexity: str = ""
     further_requests: bytes = b""
+    kibibytes: int = 0
 
 
 NO_SPEC = PodSpec()

@@ -37,6 +37,10 @@ class ComplexityLimits(Struct, frozen=True, kw_only=True):
         spec_bytes: maximum encoded size of the part of a pod's spec that is read.
         namespace_terms: maximum number of pod affinity terms and topology spread constraints in all distinct pod specs
             of a namespace.
+        namespace_selector_values: the same for ``selector_values``.
+        namespace_annotation_bytes: maximum size of all distinct maps of annotations that the pods of a namespace have.
+        namespace_spec_bytes: maximum encoded size of all distinct pod specs of a namespace that have at least
+            :data:`LARGE_SPEC` bytes.
     """
 
     resource_names: int = 64
@@ -49,9 +53,17 @@ class ComplexityLimits(Struct, frozen=True, kw_only=True):
     annotation_bytes: int = 16_384
     spec_bytes: int = 65_536
     namespace_terms: int = 20_000
+    namespace_selector_values: int = 200_000
+    namespace_annotation_bytes: int = 4_194_304
+    namespace_spec_bytes: int = 16_777_216
 
 
 DEFAULT_LIMITS: Final = ComplexityLimits()
+
+LARGE_SPEC: Final = 4_096
+"""Encoded size in bytes of the smallest pod spec whose size counts for its namespace. The specs of most pods are
+smaller than 1 KiB, and are not counted, because a namespace may have thousands of different ones.
+"""
 
 MESSAGE_LENGTH: Final = 4_096
 """Maximum length of a condition's message. kube-scheduler lists every missing resource in one message."""

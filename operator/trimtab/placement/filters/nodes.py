@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 import msgspec
 import numpy as np
 
-from trimtab.cluster.complexity import terms_of
 from trimtab.cluster.resources import FIXED, PODS, UNKNOWN, Amounts, BoolArray, IntArray, amounts_of
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import NO_LABELS, ResourceList
@@ -35,15 +34,12 @@ class Complexity(PodFilter):
 
 
 class NamespaceComplexity(NodeFilter):
-    """Rejects pods with affinity terms or spread constraints if their namespace exceeds its complexity limit."""
+    """Rejects pods that contribute to a sum of their namespace that exceeds a complexity limit."""
 
     name: ClassVar = "NamespaceComplexity"
 
-    def may_concern(self, spec: PodSpec) -> bool:
-        return terms_of(spec) > 0
-
     def concerns(self, pod: Pod) -> bool:
-        return self.snapshot.complexity.beyond(pod.namespace) and self.may_concern(pod.spec)
+        return bool(self.snapshot.complexity.exceeded(pod))
 
     def refusal(self, pod: Pod) -> str | None:
         return _too_complex(self.snapshot, pod) if self.concerns(pod) else None

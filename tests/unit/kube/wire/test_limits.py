@@ -212,6 +212,13 @@ def test_long_messages_of_conditions_are_cut(decode):
     assert found.spec.complexity == ""
 
 
+@FORMATS
+@pytest.mark.parametrize(("length", "kibibytes"), [(100, {0}), (20_000, {19, 20})])
+def test_size_of_large_spec_is_kept(decode, length, kibibytes):
+    spec = decode(with_spec(containers=[{"name": "c", "image": "x" * length}])).spec
+    assert spec.kibibytes in kibibytes
+
+
 def test_all_formats_keep_the_same():
     terms = [anti_term(number, f"key-{number % 30}", values=3) for number in range(500)]
     manifest = with_spec(

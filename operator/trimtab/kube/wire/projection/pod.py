@@ -44,6 +44,7 @@ from trimtab.kube.wire import slim_json
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_base import Message
 from trimtab.kube.wire.limits import (
+    LARGE_SPEC,
     MESSAGE_LENGTH,
     bounded_annotations,
     bounded_labels,
@@ -304,6 +305,7 @@ def project_spec(message: Any, interner: Interner, size: int) -> PodSpec:
         scheduler_name=interner.string(message.scheduler_name or "default-scheduler"),
         restart_policy=interner.string(message.restart_policy or "Always"),
         termination_grace_period=_grace_period(message),
+        kibibytes=size >> 10 if size >= LARGE_SPEC else 0,
     )
 
 

@@ -13,7 +13,14 @@ from trimtab.cluster.complexity import terms_of
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.placement.interface import AntiAffinityFilter, ErrorReportingFilter, Failure, Filter, FilterFactory
+from trimtab.placement.interface import (
+    AntiAffinityFilter,
+    ErrorReportingFilter,
+    Failure,
+    Filter,
+    FilterFactory,
+    NodeFilter,
+)
 
 NO_NODES: Final = "no nodes available to schedule pods"
 """kube-scheduler's message in a cluster without nodes (v1.36 ``ErrNoNodesAvailable``)."""
@@ -108,12 +115,14 @@ class FiltersOfSpec(Struct, frozen=True):
 
     Attributes:
         all: all filters that may reject nodes for these pods.
+        refusing: the filters that may reject a pod before any node is examined.
         on_resources: the filters that compare resource amounts.
         on_pods: the filters that read other pods.
         erring: the filters whose plugin may abort scheduling with an error.
     """
 
     all: tuple[Filter, ...]
+    refusing: tuple[Filter, ...]
     on_resources: tuple[Filter, ...]
     on_pods: tuple[Filter, ...]
     erring: tuple[ErrorReportingFilter, ...]
@@ -129,10 +138,16 @@ class FiltersOfSpec(Struct, frozen=True):
         """
         return cls(
             all=rules,
+            refusing=_refusing(rules),
             on_resources=tuple(rule for rule in rules if rule.reads == "resources"),
             on_pods=tuple(rule for rule in rules if rule.reads == "pods"),
             erring=tuple(rule for rule in erring if rule in rules),
         )
+
+
+def _refusing(rules: Iterable[Filter]) -> tuple[Filter, ...]:
+    """Return the filters that may reject a pod before any node is examined. The others inherit ``refusal``."""
+    return tuple(rule for rule in rules if type(rule).refusal is not NodeFilter.refusal)
 
 
 class FeasibilityChecker:
@@ -150,6 +165,7 @@ class FeasibilityChecker:
         self._checks_all = checks_all
         self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in filters)
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
+        self._refusing_nodes = _refusing(self._on_nodes)
         self._reads_conditions = any(rule.reads_conditions for rule in self._on_nodes)
         self._anti_affinity = next((rule for rule in self._filters if isinstance(rule, AntiAffinityFilter)), None)
         self._erring = tuple(rule for rule in self._filters if isinstance(rule, ErrorReportingFilter))
@@ -175,7 +191,7 @@ class FeasibilityChecker:
         This includes a filter that makes the scheduler abort with an error.
         """
         rules = self._rules(pod.spec)
-        for rule in rules.all:
+        for rule in rules.refusing:
             found = rule.refusal(pod)
             if found is not None:
                 return rule, found
@@ -249,7 +265,7 @@ class FeasibilityChecker:
         found = self._eligible_of.get(asked)
         if found is None:
             verdicts = [passing for rule in self._on_nodes if (passing := rule.passing(pod)) is not None]
-            refused = any(rule.refusal(pod) is not None for rule in self._on_nodes)
+            refused = any(rule.refusal(pod) is not None for rule in self._refusing_nodes)
             if refused:
                 verdicts = [np.zeros(nodes.capacity, dtype=np.bool_)]
             key = None if refused else frozenset(map(id, verdicts))

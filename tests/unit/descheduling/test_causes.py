@@ -237,6 +237,28 @@ def test_a_pod_that_is_unmovable_or_was_bound_by_name_is_the_violator(cause, exp
     assert (moves(result), kept(result)["pay"]) == ([], expected)
 
 
+def test_pods_that_only_other_namespaces_select_form_no_groups():
+    objects = [*nodes("n1"), *namespaces("bank", "tenant"), hostile(), hostile("second")]
+    objects += [resident(f"pay-{number}", "n1") for number in range(3)]
+    snapshot = Snapshot(built(objects))
+    for cross, bystanders in (("Deny", 3), ("Allow", 0)):
+        rule = EvictionCauses(policy(ONLY, crossNamespace=cross).spec, lambda _: None, snapshot)
+        conflicts = AntiAffinityConflicts(snapshot, rule)
+        assert sum(map(len, conflicts.components())) == 5 - bystanders
+        assert [key for key, _ in conflicts.bystanders()] == [f"bank/pay-{number}" for number in range(bystanders)]
+        assert {cause.pod.key for _, cause in conflicts.bystanders()} <= {"tenant/hostile"}
+        conflicts.remove("tenant/hostile")
+        assert {cause.pod.key for _, cause in conflicts.bystanders()} <= {"tenant/second"}
+        conflicts.remove("tenant/second")
+        assert conflicts.bystanders() == []
+
+
+def test_a_protected_pod_is_kept_because_of_the_cause():
+    bare = pod("bare", "bank").labels(app="bare").on("n1").ready()
+    objects = [*nodes("n1", "n2"), *namespaces("bank", "tenant"), hostile(), bare]
+    assert kept(plan_of(objects, ONLY))["bare"] == reasons.CAUSED_FROM_OTHER_NAMESPACE
+
+
 def test_cause_may_evict_after_other_pods_were_moved():
     """Of three pods that state the rule the first must not cause the eviction, and the second has been moved."""
     stating = [pod(name, "data").on("n1").ready().anti_affinity(**all_but("data")) for name in ("a", "b", "c")]

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -148,6 +149,10 @@ class Conflict(Struct):
         return own * (len(self.picked) - 2) + self.terms
 
 
+_OF_NO_NAMESPACE: Final = ("", 0)
+"""The group of selected pods whose eviction no pod in the conflict may cause."""
+
+
 class ConflictRoles:
     """The pods of one conflict, grouped by which of them may cause the eviction of which others.
 
@@ -158,12 +163,15 @@ class ConflictRoles:
         conflict: a conflict with pods of several namespaces or priorities.
         pods: the pods by ``namespace/name``.
         causes: decides which pods may cause the eviction of which others.
+        bystanders: selected pods whose eviction none of the pods may cause.
 
     Attributes:
         crosses: whether any of the pods may cause evictions in other namespaces.
     """
 
-    def __init__(self, conflict: Conflict, pods: Mapping[str, Pod], causes: EvictionCauses) -> None:
+    def __init__(
+        self, conflict: Conflict, pods: Mapping[str, Pod], causes: EvictionCauses, bystanders: Set[str] = frozenset()
+    ) -> None:
         self._conflict = conflict
         self._kind_of: dict[str, CauseGroup] = {}
         self._alike_of: dict[str, tuple[str, int]] = {}
@@ -172,7 +180,12 @@ class ConflictRoles:
         self._terms: Counter[CauseGroup] = Counter()
         self._others: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         """Selected pods without the term, by namespace and priority."""
-        first = min((came for key in conflict.picked if (came := arrival(pods[key])) is not None), default=math.inf)
+        if bystanders:
+            self._others[_OF_NO_NAMESPACE] = set(bystanders)
+        first = math.inf
+        if causes.crosses:
+            arrivals = map(arrival, map(pods.__getitem__, conflict.picked))
+            first = min((came for came in arrivals if came is not None), default=math.inf)
         for key in sorted(conflict.carriers):
             pod = pods[key]
             kind = causes.kind_of(pod)
@@ -183,7 +196,7 @@ class ConflictRoles:
             number = conflict.carriers[key]
             self._carriers[pod.namespace].setdefault(kind, {})[key] = number
             self._terms[kind] += number
-        for key in conflict.picked - conflict.carriers.keys():
+        for key in conflict.picked - conflict.carriers.keys() - bystanders:
             alike = self._alike_of[key] = pods[key].namespace, pods[key].priority
             self._others[alike].add(key)
         self.crosses = any(kind.crosses for kind in self._kind_of.values())
@@ -278,23 +291,34 @@ class AntiAffinityConflicts:
         """Roles of conflicts with pods of several namespaces or priorities, by the identity of the conflict. In other
         conflicts every pod may be evicted.
         """
+        self._involved: Set[str] | None = None
+        """The pods whose eviction a pod in conflict may cause; ``None`` for all pods."""
+        if causes is not None and not causes.crosses and self.conflicts:
+            causing = {self._pods[key].namespace for conflict in self.conflicts for key in conflict.carriers}
+            self._involved = {key for key, pod in self._pods.items() if pod.namespace in causing}
         for conflict in self.conflicts:
-            keys = sorted(conflict.keys)
+            bystanders = self._bystanders(conflict)
+            keys = sorted(conflict.keys - bystanders)
             for key in keys:
                 self._of.setdefault(key, []).append(conflict)
-            if causes is not None and self._differ(keys):
-                self._roles[id(conflict)] = ConflictRoles(conflict, self._pods, causes)
-        self._causing: Set[str] | None = None
-        """The namespaces whose pods can be evicted because of a conflict; ``None`` for all namespaces."""
-        if causes is not None and not any(roles.crosses for roles in self._roles.values()):
-            self._causing = {self._pods[key].namespace for conflict in self.conflicts for key in conflict.carriers}
+            if causes is not None and (bystanders or self._differ(keys)):
+                self._roles[id(conflict)] = ConflictRoles(conflict, self._pods, causes, bystanders)
 
-    def _only_selected(self, key: str) -> bool:
-        """Return whether all terms that select the pod belong to pods that cannot cause its eviction.
+    def bystanders(self) -> list[tuple[str, Cause]]:
+        """Return the pods in conflict whose namespaces have no pod that may cause their eviction, and one cause each.
 
-        These are pods of other namespaces. A hostile tenant can write terms that select most pods of a cluster.
+        They are not in :meth:`components`. A hostile tenant can write terms that select most pods of a cluster.
         """
-        return self._causing is not None and self._pods[key].namespace not in self._causing
+        found: dict[str, Cause] = {}
+        for conflict in self.conflicts:
+            bystanders = self._bystanders(conflict) - found.keys() if conflict.carriers else ()
+            if bystanders:
+                found |= dict.fromkeys(bystanders, Cause(self._pods[conflict.first_carrier()], enforced=True))
+        return sorted(found.items(), key=itemgetter(0))
+
+    def _bystanders(self, conflict: Conflict) -> Set[str]:
+        """Return the pods that only pods of other namespaces select, which cannot cause their eviction."""
+        return frozenset() if self._involved is None else conflict.picked - self._involved
 
     def _differ(self, keys: Iterable[str]) -> bool:
         """Return whether the pods differ in namespace or priority."""
@@ -316,8 +340,6 @@ class AntiAffinityConflicts:
 
     def reasons(self, key: str) -> int:
         """Return the number of the violations counted by :meth:`degree` that justify the eviction of the pod."""
-        if self._only_selected(key):
-            return 0
         return sum(self._reasons(conflict, key) for conflict in self._of.get(key, ()))
 
     def _reasons(self, conflict: Conflict, key: str) -> int:
@@ -355,9 +377,6 @@ class AntiAffinityConflicts:
         The cause is the pod itself if it has a violated term. Otherwise it is a pod with a violated term that may cause
         the eviction. If there is none either, it is any pod with a violated term.
         """
-        if self._only_selected(key):
-            first = next((conflict.first_carrier() for conflict in self._of.get(key, ()) if conflict.degree(key)), "")
-            return (Cause(self._pods[first], enforced=True),) if first else ()
         pod, foreign, refused = self._pods[key], "", ""
         for conflict in self.broken(key):
             if key in conflict.carriers and (len(conflict.picked) > 1 or key not in conflict.picked):
@@ -400,7 +419,7 @@ class AntiAffinityConflicts:
 
         They are in the order in which their conflicts were found, which is by node name.
         """
-        return _connected(self._of, (conflict.keys for conflict in self.conflicts))
+        return _connected(self._of, (conflict.keys & self._of.keys() for conflict in self.conflicts))
 
     def choices(self, component: list[str]) -> list[list[str]]:
         """Split a component into groups of pods that are connected by conflicts in which either pod may be moved.

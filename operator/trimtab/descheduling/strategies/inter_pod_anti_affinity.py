@@ -82,8 +82,22 @@ class RemovePodsViolatingInterPodAntiAffinity(Strategy[InterPodAntiAffinityParam
                 kept = [each for repair in repairs for each in repair.refusals()]
                 for pod, refusal in sorted(kept, key=lambda each: victim_order(each[0])):
                     context.keep(pod, refusal.reason, refusal.message)
+            self._keep_bystanders(context, conflicts)
         if self._preferred:
             self._improve(context)
+
+    def _keep_bystanders(self, context: StrategyContext, conflicts: AntiAffinityConflicts) -> None:
+        """Record why pods are kept that no pod of their own namespace conflicts with.
+
+        Protections are not checked, because the pods would be kept without them as well.
+        """
+        for key, cause in conflicts.bystanders():
+            pod = self.snapshot.pods[key]
+            here = self.snapshot.slot(pod)
+            if here is not None and context.scope.selected[here] and context.is_candidate(pod):
+                refusal = context.causes.refusal(pod, cause)
+                if refusal is not None:
+                    context.keep(pod, refusal.reason, refusal.message)
 
     def measure(self) -> Measure:
         """Return the number of conflicting pairs of pods and, if enforced, the weight of violated preferred terms."""

@@ -62,10 +62,13 @@ def _collect_domains(counters: Iterable[DomainCounter], domains: dict[TopologyKe
     """
     wide = []
     for counter in counters:
-        if len(counter.counts) > _MANY:  # its array is cached
+        counts = counter.counts
+        if not counts:  # almost all, if a tenant writes many terms
+            continue
+        if len(counts) > _MANY:  # its array is cached
             wide.append(counter)
-        elif counter.counts:
-            domains.setdefault(counter.topology, set()).update(counter.counts)
+        else:
+            domains.setdefault(counter.topology, set()).update(counts)
     return wide
 
 

@@ -1,7 +1,7 @@
 """Random hostile tenants, one after the other, in one namespace with a quota of 50 pods, while every controller acts.
 
 The operator is also the scheduler and relieves node pressure. The event loop's lag is compared with that in the same
-run before the first tenant, because other programs of the machine delay the loop as well.
+run before the first tenant and after the last one, because other programs of the machine delay the loop as well.
 
 TRIMTAB_E2E_HOSTILE gives the seconds (30 unless given; the weekly run in CI takes 600) and TRIMTAB_E2E_SEEDS the seed
 of the first tenant. Without it, a run of a given duration draws and prints one, and any other run takes the same
@@ -36,13 +36,15 @@ SECONDS = float(os.environ.get("TRIMTAB_E2E_HOSTILE", "30"))
 DRAWN = random.randrange(1 << 20) if "TRIMTAB_E2E_HOSTILE" in os.environ else 848622
 FIRST = int(os.environ.get("TRIMTAB_E2E_SEEDS", "") or DRAWN)
 LAG = 0.1
-"""Seconds by which tenants may increase the lag of the controllers' event loop, and the most its median may be."""
+"""Seconds by which tenants may increase the 90th percentile of the event loop's lag, and the most its median may be."""
 REST = 30.0
-"""Seconds without a tenant in which the usual lag and memory are measured."""
+"""Seconds without a tenant in which the usual lag is measured."""
 PEAK = 1.2
 """The most that resident memory may be while tenants have objects, over that before."""
 RETURNED = 1.1
 """The same after the objects of the last tenant are gone."""
+OF_NODE = 2**19
+"""Bytes that a node adds, mostly for the connection to its kubelet. The other tenant's pods make the cluster grow."""
 GROUP = "stable"
 """The node group, whose kubelets are simulated."""
 WITHIN = patiently(10.0)
@@ -134,9 +136,15 @@ def uids(joint: JointCluster) -> set[str]:
     return {each["metadata"]["uid"] for each in joint.pods()}
 
 
+def lags_at_rest(operator: OperatorProcess) -> Lags:
+    begin = loop_lags(operator)
+    time.sleep(REST)
+    return loop_lags(operator) - begin
+
+
 def shown(lags: Lags) -> str:
-    quantiles = ", ".join(f"{1000 * lags.quantile(share):.0f} ms" for share in (0.5, 0.99, 1.0))
-    return f"{quantiles} (median, 99%, maximum of {lags.count})"
+    quantiles = ", ".join(f"{1000 * lags.quantile(share):.0f} ms" for share in (0.5, 0.9, 0.99, 1.0))
+    return f"{quantiles} (median, 90%, 99%, maximum of {lags.count})"
 
 
 def lease(joint: JointCluster) -> tuple[Any, Any]:
@@ -189,9 +197,8 @@ def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: Ope
     joint.deploy("fill", 3, cpu="2500m")
     until_all_run(joint)
     assert seconds_to_scale_up(joint, "first") < WITHIN
-    begin = loop_lags(leader)
-    time.sleep(REST)  # every controller has planned, so that all code is loaded
-    usual_lags, usual_memory = loop_lags(leader) - begin, resident_bytes(leader.pid)
+    usual_lags = lags_at_rest(leader)  # every controller has planned then, so that all code is loaded
+    usual_memory, usual_size = resident_bytes(leader.pid), joint.size(GROUP)
     reset_peak(leader.pid)
     joint.audit.mark()
     before, running = lease(joint), uids(joint)
@@ -209,27 +216,29 @@ def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: Ope
         if "required anti-affinity terms" not in hostile.traits:  # they keep pods off nodes, also for kube-scheduler
             slowest = max(slowest, seconds_to_scale_up(joint, f"wait-{seed}"))
         attack.end()
+        print(f"{resident_bytes(leader.pid) / 2**20:.0f} MiB, {joint.size(GROUP)} nodes", flush=True)
         seed += 1
     lags = loop_lags(leader) - begin
-    memory = resident_bytes(leader.pid, "VmHWM")
+    memory, grown = resident_bytes(leader.pid, "VmHWM"), (joint.size(GROUP) - usual_size) * OF_NODE
+    later_lags = lags_at_rest(leader)
     with suppress(AssertionError):  # the assertion below shows the memory
         what = "memory is returned"
-        eventually(lambda: resident_bytes(leader.pid) <= usual_memory * RETURNED, what, seconds=120, pause=1.0)
+        eventually(lambda: resident_bytes(leader.pid) <= usual_memory * RETURNED + grown, what, seconds=120, pause=1.0)
     after = resident_bytes(leader.pid)
     print(
         f"{seed - FIRST} tenants from seed {FIRST}: {attack.sent} objects, {attack.refused} refused, "
         f"slowest scale-up {slowest:.1f} s, {joint.size(GROUP)} nodes, memory {usual_memory / 2**20:.0f} MiB before, "
         f"{memory / 2**20:.0f} MiB at most, {after / 2**20:.0f} MiB after, lag of the event loop {shown(usual_lags)} "
-        f"before and {shown(lags)} with the tenants"
+        f"before, {shown(lags)} with the tenants, {shown(later_lags)} after them"
     )
 
     assert slowest < WITHIN
     assert leader.running()
     assert lease(joint) == before
-    assert memory < min(MEMORY_LIMIT, PEAK * usual_memory)
-    assert after <= RETURNED * usual_memory
+    assert memory < min(MEMORY_LIMIT, PEAK * usual_memory + grown)
+    assert after <= RETURNED * usual_memory + grown
     assert lags.quantile(0.5) < LAG
-    assert lags.quantile(0.99) - usual_lags.quantile(0.99) < LAG
+    assert lags.quantile(0.9) - max(usual_lags.quantile(0.9), later_lags.quantile(0.9)) < LAG
     assert not re.search(r"Lease .* was lost", leader.log.read_text())
     ends = [each for each in joint.audit.ours("pods", "pods/eviction", verbs=("delete", "create")) if is_end(each)]
     assert [each.summary for each in ends if each.object_ref.namespace != tenant.namespace] == []

@@ -52,6 +52,7 @@ from trimtab.kube.objects import (  # noqa: E402
     Taint,
     WeightedPodTerm,
 )
+from trimtab.kube.watching.informer import THREAD_DECODE_BYTES  # noqa: E402
 from trimtab.kube.wire.decode import decode_object  # noqa: E402
 from trimtab.placement.placer import Placer  # noqa: E402
 from trimtab.runtime.memory import forget_removed  # noqa: E402
@@ -332,7 +333,8 @@ class Trial:
             read = msgspec.json.decode(text)
             began = time.thread_time()
             decoded = decode_object(read)
-            decoding = max(decoding, time.thread_time() - began)
+            if len(text) <= THREAD_DECODE_BYTES:  # the operator decodes larger objects in a separate thread
+                decoding = max(decoding, time.thread_time() - began)
             if decoded is None:
                 continue
             began = time.thread_time()

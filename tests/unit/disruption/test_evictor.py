@@ -717,8 +717,44 @@ async def test_lost_eviction_is_repeated_if_the_pod_is_running():
     world.api.fail(Unreachable("cut"))
     first = admitted(world, pod, TAINTS, deadline=0.0)
     assert (await world.evictor.send(first, world.api, timeout=10.0)).code is ResponseCode.IN_DOUBT
+    running = await world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)
+    assert (running.code, running.transient) == (ResponseCode.NOT_SENT, True), "the requester decides anew"
     assert (await world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)).granted
     assert [name for name, _ in world.asked] == ["web-1", "web-1"]
+
+
+async def test_lost_eviction_is_not_repeated_while_the_pod_cannot_be_read():
+    world = World()
+    pod = world.add("web-1")
+    world.api.fail(Unreachable("cut"), times=3)
+    for _ in range(3):
+        permit = admitted(world, pod, TAINTS, deadline=0.0)
+        assert (await world.evictor.send(permit, world.api, timeout=10.0)).code is ResponseCode.IN_DOUBT
+    assert [name for name, _ in world.asked] == ["web-1"]
+
+
+async def test_lost_request_that_shortens_the_grace_period_is_repeated():
+    world = World()
+    pod = world.add("web-1", deleted=1.0)
+    world.api.fail(Unreachable("cut"))
+    for expected in (ResponseCode.IN_DOUBT, ResponseCode.GRANTED):
+        permit = admitted(world, pod, TAINTS, deadline=0.0, grace_period=0)
+        assert (await world.evictor.send(permit, world.api, timeout=10.0)).code is expected
+    assert len(world.asked) == 2
+
+
+async def test_cancelled_eviction_counts_as_lost():
+    world = World(latency=5.0)
+    pod = world.add("web-1")
+    sending = asyncio.create_task(
+        world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)
+    )
+    await asyncio.sleep(1.0)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    again = await world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)
+    assert again.code is ResponseCode.NOT_SENT
+    assert len(world.asked) == 1
 
 
 async def test_uncertain_disruption_stays_outstanding():

@@ -27,6 +27,7 @@ from trimtab.tainting.lifecycle.record import (
     encode_record,
     restore_state,
 )
+from trimtab.tainting.lifecycle.zones import TakenToken
 
 NOW = START + 1000.0
 
@@ -363,6 +364,11 @@ def test_token_is_spent_when_the_taint_may_be_written():
     later = replace(plan.memory, spent={"": NOW + 10})
     assert spend_token(plan.memory, plan.taken["n0"], in_flight=1, at=NOW + 7).spent == {"": NOW + 7}
     assert spend_token(later, plan.taken["n0"], in_flight=1, at=NOW + 7) == later
+
+
+def test_token_is_not_spent_in_the_future_if_the_clock_was_set_back_before_the_response() -> None:
+    token = TakenToken(zone="", rate=0.1, spent=NOW)
+    assert spend_token(LifecycleState(), token, in_flight=1, at=NOW - 3600).spent == {"": NOW - 3600}
 
 
 def test_outstanding_request_blocks_the_zone():

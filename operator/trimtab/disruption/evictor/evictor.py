@@ -237,7 +237,7 @@ class Evictor:
         self._terminating: dict[str, _TerminatingPod] = {}
         self._waiting = WaitingRequests()
         self._windows: dict[LimitScope, SlidingWindow] = {}
-        self._lost: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of a request sent in vain
+        self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
@@ -451,7 +451,8 @@ class Evictor:
         """Send the eviction or deletion once and conclude the permit with the response.
 
         The method is meant for requesters that retry until the pod no longer exists. If the response to the previous
-        eviction was lost, the pod is read first, because the watch may not show yet that it is terminating.
+        eviction was lost, the pod is read instead, because the watch may not show yet that it is terminating. If it is
+        still running, the requester sends the eviction again with its next attempt.
 
         Args:
             permit: a permit from :meth:`admit`.
@@ -463,29 +464,35 @@ class Evictor:
         try:
             if how == "Delete":
                 outcome = await send_deletion(api, request, timeout=timeout)
+            elif self._lost_response(permit):
+                outcome = await self._read_after_lost_response(request, api, timeout=timeout)
             else:
-                outcome = await self._confirm_lost(request, api, timeout=timeout) or await send_eviction(
-                    api, request, timeout=timeout
-                )
+                self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
+                outcome = await send_eviction(api, request, timeout=timeout)
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise
-        self._lost.pop(request.uid, None)
-        if outcome.code is ResponseCode.IN_DOUBT:
-            self._lost[request.uid] = (request.grace_period, self._now())
+        if outcome.code is not ResponseCode.IN_DOUBT:
+            self._unanswered.pop(request.uid, None)
         self.conclude(permit, attempt_result_of(outcome, how=how))
         return outcome
 
-    async def _confirm_lost(self, request: EvictionRequest, api: Api, *, timeout: float) -> EvictionResponse | None:
-        """Return the response to the previous request if it was lost and the pod shows it; otherwise ``None``.
+    def _lost_response(self, permit: Permit) -> bool:
+        """Return whether the same eviction was sent before and had no response.
 
-        A request with another grace period is sent in any case, because it may shorten that of a terminating pod.
+        A request that shortens the grace period of a terminating pod is not the same as the one that evicted the pod.
         """
-        grace, _ = self._lost.get(request.uid, (-1, 0.0))
-        if grace != request.grace_period:
-            return None
+        sent = self._unanswered.get(permit.request.uid)
+        return sent is not None and sent[0] == permit.request.grace_period and permit.pod.deleted is None
+
+    async def _read_after_lost_response(
+        self, request: EvictionRequest, api: Api, *, timeout: float
+    ) -> EvictionResponse:
         confirmed = await confirm_eviction(api, request, timeout=timeout)
-        return None if confirmed is None or confirmed.code is ResponseCode.IN_DOUBT else confirmed
+        if confirmed is not None:
+            return confirmed
+        message = "no response to the eviction, and the pod is still running"
+        return EvictionResponse(ResponseCode.NOT_SENT, message, transient=True)
 
     async def mark_disruption_target(
         self, request: EvictionRequest, api: Api, *, reason: str, message: str, timeout: float
@@ -786,7 +793,7 @@ class Evictor:
         self._cleanup_at = now + CLEANUP_PERIOD
         self._still_terminating(now)
         self._waiting.drop_expired(now)
-        self._lost = {uid: lost for uid, lost in self._lost.items() if now - lost[1] < WATCH_LAG}
+        self._unanswered = {uid: sent for uid, sent in self._unanswered.items() if now - sent[1] < WATCH_LAG}
         for pace in self._windows.values():
             pace.wait(now)  # drops entries that are older than a minute
         self._windows = {scope: pace for scope, pace in self._windows.items() if pace}

@@ -43,8 +43,8 @@ _MIN_REQUEST_TIME: Final = 0.001
 _REPORT_TIME: Final = 0.5
 """Seconds after the renew deadline within which the task that renews the lease reports the loss."""
 
-_WATCH_FORBIDDEN_RETRY: Final = 60.0
-"""Seconds until the next watch after one that RBAC has forbidden."""
+_WATCH_RETRY: Final = 60.0
+"""Seconds until the next watch after one that RBAC has forbidden or that failed with an unexpected error."""
 
 
 class ElectionTimings(Struct, frozen=True, kw_only=True):
@@ -200,7 +200,10 @@ class LeaderElector:
             except (ApiError, Unreachable) as error:
                 logger.debug("Watch of %s failed; retrying: %s", self._lock, error)
                 if isinstance(error, Forbidden):
-                    period = _WATCH_FORBIDDEN_RETRY
+                    period = _WATCH_RETRY
+            except Exception:
+                logger.exception("Watch of %s failed: unexpected error", self._lock)
+                period = _WATCH_RETRY
             await self._clock.sleep(began + period - self._clock.monotonic())
 
     def _until_next_attempt(self) -> float:

@@ -142,10 +142,11 @@ def spend_token(memory: LifecycleState, token: TakenToken, in_flight: int, at: f
     Args:
         memory: the state of the plan that took the node, or a later state.
         token: the token of the node.
-        in_flight: number of outstanding requests in the zone at that time, including this one.
+        in_flight: number of taken nodes in the zone at that time whose tokens are not spent yet, including this one.
         at: the time of the response or timeout, in seconds since the epoch.
     """
-    before = max(token.spent, memory.spent.get(token.zone, token.spent))
+    spent = min(token.spent, at)  # later only if the clock was set back in the meantime
+    before = max(spent, memory.spent.get(token.zone, spent))
     spent = answered_at(before, token.rate, in_flight=in_flight, now=at)
     return msgspec.structs.replace(memory, spent={**memory.spent, token.zone: spent})
 

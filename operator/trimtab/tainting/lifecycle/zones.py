@@ -184,7 +184,7 @@ def answered_at(spent: float | None, rate: float, *, in_flight: int, now: float)
     """Return the time to store after the request for a taken node was answered or timed out.
 
     At a slow rate it is ``now``. At a rate of several nodes per iteration it is earlier, by the part of the burst that
-    the outstanding requests (including the answered one) do not use, because the API server may still process them.
+    the taken nodes (including this one) do not use, because the API server may still process requests for them.
     """
     latest = now - max(0.0, BURST - in_flight / rate) if rate > 0.0 else now
     return latest if spent is None else max(spent, latest)

@@ -5,7 +5,7 @@ resources are known. There are no handlers on pods or nodes, because Kopf adds a
 object that it handles (measured: 0.4 ms and 10 KiB for each object).
 
 Each custom resource has its own Kopf operator, which runs while the API server serves the resource. This module works
-around six limitations of Kopf:
+around seven limitations of Kopf:
 
 * If a watch gets a 404, Kopf's root task ends and its shutdown hangs. So the session withholds a 404 until the operator
   is stopped (:class:`_SessionMiddleware`).
@@ -18,6 +18,9 @@ around six limitations of Kopf:
   names of their tasks, and treats one that ended like a root task.
 * While a CRD is being deleted, discovery does not list the verb patch. If Kopf starts then, it ignores the resource, so
   that finalizers are never removed and the deletion never completes. So the session adds the verb to the response.
+* If the API server or a webhook refuses a patch, Kopf drops the event. An object that waits for the removal of its
+  finalizer is then never deleted, because no other event follows. So the session repeats a patch that got a 409, and
+  lets Kopf list again after another refusal, at the end of the present watch.
 * If a root task fails, :meth:`KopfOperator.run` raises its exception, which ends the process.
 """
 
@@ -59,13 +62,19 @@ COLLECTION_RETRIES: Final = (0.5, 1.0, 2.0, 4.0)
 """Delays in seconds between retries after a 404 or 429. An API server that has just started serves no custom resources
 yet, and for seconds after a CRD was created it answers 429: ``storage is (re)initializing``."""
 
+PATCH_RETRIES: Final = (0.2, 0.5, 1.0)
+"""Delays in seconds between retries of a patch that got a 409. Kopf's JSON patches test the resourceVersion."""
+
 
 WATCHER_POLL: Final = 0.5
 """Seconds between two searches for the tasks of Kopf's watchers, until all of them have started."""
 
 OK: Final = 200
+BAD_REQUEST: Final = 400
 NOT_FOUND: Final = 404
+CONFLICT: Final = 409
 GONE: Final = 410
+UNPROCESSABLE: Final = 422
 TOO_MANY_REQUESTS: Final = 429
 
 EXPIRED_EVENT: Final = b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","reason":"Expired","code":410}}\n'
@@ -198,18 +207,23 @@ class _SessionMiddleware:
     def __init__(self, resources: Collection[Resource], missing: Callable[[], None]) -> None:
         self._paths = {each.path(): each for each in resources}
         self._missing = missing
+        self._refused = False  # a patch since the last list
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         resource = self._collection(request)
+        if request.method == "PATCH":
+            return await self._patch(request, handler)
         if resource is None:
             return await self._with_patch(request, await handler(request))
+        if "watch" not in request.url.query:
+            self._refused = False
         for pause in (*COLLECTION_RETRIES, None):
             response = await handler(request)
             if response.status not in (NOT_FOUND, TOO_MANY_REQUESTS):
                 if "watch" in request.url.query and response.status in (OK, GONE):
-                    _repair_watch(response)
+                    _repair_watch(response, lambda: self._refused)
                 return response
             if response.status == TOO_MANY_REQUESTS and pause is None:
                 return response
@@ -221,6 +235,23 @@ class _SessionMiddleware:
                 await asyncio.sleep(pause)
         await asyncio.Event().wait()  # until the operator is stopped, because the CRD is missing
         raise AssertionError("unreachable")
+
+    async def _patch(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a patch, again after a 409, and record a refusal that Kopf would drop."""
+        for pause in (*PATCH_RETRIES, None):
+            response = await handler(request)
+            if response.status != CONFLICT or pause is None:
+                break
+            response.close()
+            await asyncio.sleep(pause)
+        # Kopf itself repeats a patch that got a 403, a 429 or a 5xx, and waits for the next event after a 404 or a 422.
+        self._refused |= BAD_REQUEST <= response.status < TOO_MANY_REQUESTS and response.status not in (
+            NOT_FOUND,
+            UNPROCESSABLE,
+        )
+        return response
 
     async def _with_patch(
         self, request: aiohttp.ClientRequest, response: aiohttp.ClientResponse
@@ -242,9 +273,9 @@ class _SessionMiddleware:
         return next((each for path, each in self._paths.items() if request.url.path.endswith(path)), None)
 
 
-def _repair_watch(response: aiohttp.ClientResponse) -> None:
-    """Let Kopf receive only events that it can handle."""
-    content: Any = _WatchContent(response.content, expired=response.status == GONE)
+def _repair_watch(response: aiohttp.ClientResponse, must_relist: Callable[[], bool]) -> None:
+    """Let Kopf receive only events that it can handle, and list again at the end of the watch if it must."""
+    content: Any = _WatchContent(response.content, expired=response.status == GONE, must_relist=must_relist)
     if response.status == GONE:
         log.debug("The API server ended a watch with 410 Gone; relisting")
         response.status = OK
@@ -257,11 +288,13 @@ class _WatchContent:
     Args:
         content: the body that the server sends.
         expired: whether the response is a 410, so that its body is a Status and no stream.
+        must_relist: returns at the end of the body whether Kopf must list again.
     """
 
-    def __init__(self, content: aiohttp.StreamReader, *, expired: bool) -> None:
+    def __init__(self, content: aiohttp.StreamReader, *, expired: bool, must_relist: Callable[[], bool]) -> None:
         self._content = content
         self._expired = expired
+        self._must_relist = must_relist
 
     def __getattr__(self, name: str) -> Any:
         """Return what aiohttp needs of the original body to close the response."""
@@ -281,7 +314,7 @@ class _WatchContent:
                     yield line + b"\n"
                 if self._expired:
                     break
-        if self._expired:
+        if self._expired or self._must_relist():
             await asyncio.sleep(RELIST_DELAY)
             yield EXPIRED_EVENT
 

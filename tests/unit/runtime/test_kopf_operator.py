@@ -35,6 +35,7 @@ class ApiServer:
         self.initializing = 0  # number of requests that get 429, as after a CRD was created
         self.ending: dict[str, Any] | None = None  # an object that waits for our finalizer, with its definition
         self.released = False
+        self.refusing: list[int] = []  # the statuses of the next patches of finalizers
         self.removed = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -43,6 +44,9 @@ class ApiServer:
             return await self._collection(request)
         if request.method == "PATCH" and path.startswith(TAINT_MANAGERS.path()):
             patch = await request.json()  # a merge patch of annotations, then a JSON patch of finalizers
+            if isinstance(patch, list) and self.refusing:
+                status = self.refusing.pop(0)
+                return web.json_response({"kind": "Status", "code": status, "message": "refused"}, status=status)
             self.released |= isinstance(patch, list) and any("finalizers" in each["path"] for each in patch)
             return web.json_response(self.ending)
         found: dict[str, Any] = {
@@ -258,8 +262,22 @@ async def test_failed_watch_does_not_end_kopf(
         await asyncio.wait_for(running, 10)
 
 
-async def test_a_definition_that_is_being_deleted_when_it_starts_gets_its_finalizers_removed() -> None:
+@pytest.mark.parametrize(
+    ("refusing", "lists"),
+    [
+        pytest.param([], 1, id="no refusal"),
+        pytest.param([409, 409, 409], 1, id="409"),
+        pytest.param([409] * 4, 2, id="409 for long"),
+        pytest.param([400], 2, id="400"),
+    ],
+)
+async def test_a_definition_that_is_being_deleted_when_it_starts_gets_its_finalizers_removed(
+    monkeypatch: pytest.MonkeyPatch, refusing: list[int], lists: int
+) -> None:
+    monkeypatch.setattr(kopf_operator, "PATCH_RETRIES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(kopf_operator, "RELIST_DELAY", 0.01)
     async with serving() as (api, transport):
+        api.refusing = refusing
         api.ending = {
             "apiVersion": TAINT_MANAGERS.api_version,
             "kind": TAINT_MANAGERS.kind,
@@ -279,7 +297,14 @@ async def test_a_definition_that_is_being_deleted_when_it_starts_gets_its_finali
             pass
 
         running = operator.start()
+        await until(lambda: not api.refusing)
+        await until(lambda: api.watches)
+        if lists > 1:
+            await asyncio.sleep(0.1)
+            assert not api.released
+            api.removed.set()  # the watch ends
         await until(lambda: api.released)
+        assert api.lists >= lists
         operator.stop()
         api.removed.set()
         await asyncio.wait_for(running, 10)

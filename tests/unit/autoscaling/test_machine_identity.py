@@ -191,9 +191,9 @@ def workers(*, replicas: int = 1) -> Any:
     return machine_set("workers").limits(0, 9).replicas(replicas)
 
 
-def linked(machine: Any) -> Any:
+def linked(machine: Any, provider_id: str = "x://1") -> Any:
     """The node of a machine, with the annotation that the machine's API writes."""
-    return node("n1").provider_id("x://1").annotations({MACHINE: machine.build().key})
+    return node("n1").provider_id(provider_id).annotations({MACHINE: machine.build().key})
 
 
 def pool(*references: tuple[str, str], ids: tuple[str, ...] = ("x://1",)) -> Any:
@@ -218,6 +218,25 @@ class Seeming(NamedTuple):
 def _unlinked() -> list[Any]:
     owner = workers()
     return [owner, owner.machine("m").provider_id("x://1"), node("n1").provider_id("x://1")]
+
+
+def _unlinked_with_another_id() -> list[Any]:
+    """The API writes the region only into the node's ID."""
+    owner = workers()
+    return [owner, owner.machine("m").provider_id("x:///1"), node("n1").provider_id("x://region/1")]
+
+
+def _same_number_in_two_groups() -> list[Any]:
+    """The first instance of another scale set has a node, and this one is being created."""
+    owner, other = workers(), machine_set("other").limits(0, 9).replicas(1)
+    linked_machine = other.machine("o").on("n1").provider_id("x://other/0")
+    return [
+        owner,
+        other,
+        linked_machine,
+        owner.machine("m").provider_id("x://workers/0"),
+        linked(linked_machine, "x://other/0"),
+    ]
 
 
 def _unlinked_and_failed() -> list[Any]:
@@ -294,6 +313,10 @@ def _pool_of_a_tenant() -> list[Any]:
 
 SEEMING = {
     "not linked yet": Seeming(_unlinked, {"workers": ["Unconfirmed ~n1"]}),
+    "not linked yet, another provider ID": Seeming(_unlinked_with_another_id, {"workers": ["Unconfirmed ~n1"]}),
+    "instance number of another group": Seeming(
+        _same_number_in_two_groups, {"other": ["Running n1"], "workers": ["Pending"]}, upcoming=1
+    ),
     "not linked and failed": Seeming(_unlinked_and_failed, {"workers": ["Failed ~n1"]}),
     "no node has the provider ID": Seeming(_without_node, {"workers": ["Pending"]}, upcoming=1),
     "recreated": Seeming(_recreated, {"workers": ["Unconfirmed ~n1"]}, problems=("NodeIdentityMismatch",)),

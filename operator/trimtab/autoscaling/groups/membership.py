@@ -17,8 +17,9 @@ machine is not linked to its node yet, which takes seconds, or for as long as th
 run. It also happens after a node was deleted and registered again, until the controller has updated the UID in the
 machine.
 
-Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may be the same in two
-providers or zones.
+Some APIs write another provider ID into the machine than the node has, and only the part after the last slash is equal.
+For a machine without a node, a node whose ID ends like the machine's is therefore evidence too, unless the node belongs
+to another machine. Azure numbers the instances of each scale set from 0, so these parts may be equal by chance.
 """
 
 from __future__ import annotations
@@ -76,11 +77,12 @@ class _Claim(Struct, frozen=True):
 
 
 class _NodeIndex(Struct, frozen=True):
-    """Indexes of the nodes by name, by machine and by provider ID."""
+    """Indexes of the nodes by name, by machine, by provider ID, and by the part of the ID after the last slash."""
 
     nodes: dict[str, Node]
     of_machine: dict[tuple[str, str], str]
     of_provider_id: dict[str, list[str]]
+    of_instance: dict[str, list[str]]
 
 
 class Membership(Struct, frozen=True):
@@ -118,7 +120,9 @@ def match_nodes(candidates: Sequence[GroupCandidate], snapshot: Snapshot) -> Mem
     machines = {}
     claimed = set(claimed_by)
     for candidate in candidates:
-        own = [_group_machine(machine, node_of.get(id(machine), ""), index) for machine in _in_order(candidate)]
+        own = [
+            _group_machine(machine, node_of.get(id(machine), ""), index, claimed_by) for machine in _in_order(candidate)
+        ]
         strays = _without_machine(candidate, index, claimed, own)
         claimed |= {stray.node for stray in strays if stray.node}
         machines[candidate.id] = (*own, *strays)
@@ -192,7 +196,11 @@ def _same_instance(machine: AnyMachine, node: Node) -> bool:
     """
     if not machine.provider_id or not node.provider_id:
         return True
-    return machine.provider_id.rpartition("/")[2] == node.provider_id.rpartition("/")[2]
+    return _instance(machine.provider_id) == _instance(node.provider_id)
+
+
+def _instance(provider_id: str) -> str:
+    return provider_id.rpartition("/")[2]
 
 
 def _in_order(candidate: GroupCandidate) -> list[AnyMachine]:
@@ -205,7 +213,10 @@ def _node_index(snapshot: Snapshot) -> _NodeIndex:
     for node in nodes.values():
         for key in _machine_keys(node):
             of_machine.setdefault(key, node.name)
-    return _NodeIndex(nodes, of_machine, nodes_by_provider_id(snapshot))
+    of_instance: dict[str, list[str]] = {}
+    for node in nodes.values():
+        of_instance.setdefault(_instance(node.provider_id), []).append(node.name)
+    return _NodeIndex(nodes, of_machine, nodes_by_provider_id(snapshot), of_instance)
 
 
 def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, list[str]]:
@@ -242,7 +253,7 @@ def _by_annotation(machine: AnyMachine, index: _NodeIndex) -> str:
 _CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation)
 
 
-def _unconfirmed_node(machine: AnyMachine, index: _NodeIndex) -> str:
+def _unconfirmed_node(machine: AnyMachine, index: _NodeIndex, claimed: Collection[str]) -> str:
     """Return the node that seems to be that of a machine without a confirmed node, or an empty string."""
     by_id = index.of_provider_id.get(machine.provider_id)
     if by_id:
@@ -250,11 +261,15 @@ def _unconfirmed_node(machine: AnyMachine, index: _NodeIndex) -> str:
     referenced = index.nodes.get(machine.node)
     if referenced is not None and _same_instance(machine, referenced):
         return machine.node
-    return _by_annotation(machine, index)
+    named = _by_annotation(machine, index)
+    instance = _instance(machine.provider_id)
+    if named or not instance:
+        return named
+    return next((name for name in index.of_instance.get(instance, ()) if name not in claimed), "")
 
 
-def _group_machine(machine: AnyMachine, node: str, index: _NodeIndex) -> GroupMachine:
-    unconfirmed = "" if node else _unconfirmed_node(machine, index)
+def _group_machine(machine: AnyMachine, node: str, index: _NodeIndex, claimed: Collection[str]) -> GroupMachine:
+    unconfirmed = "" if node else _unconfirmed_node(machine, index, claimed)
     state = _state(machine, node, unconfirmed)
     failed = state is MachineState.FAILED
     return GroupMachine(

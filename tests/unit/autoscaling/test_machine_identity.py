@@ -305,6 +305,18 @@ def _pool_with_machines() -> list[Any]:
     return [owner, machine, node("n1").provider_id("x://1")]
 
 
+def _pool_with_a_machine_and_a_stale_node() -> list[Any]:
+    owner = pool()
+    machine = owner.machine("m").on("n2").provider_id("x://1")
+    return [owner, machine, *(node(name).provider_id("x://1") for name in ("n1", "n2"))]
+
+
+def _pool_with_a_stale_node() -> list[Any]:
+    """The instance x://2 has no node."""
+    owner = pool(("n2", "node--n2"), ids=("x://1", "x://2")).replicas(2)
+    return [owner, *(node(name).provider_id("x://1") for name in ("n1", "n2"))]
+
+
 def _pool_of_a_tenant() -> list[Any]:
     real = workers()
     machine = real.machine("m").on("n1").provider_id("x://1")
@@ -352,6 +364,10 @@ SEEMING = {
         lambda: [pool(("n1", "node--n1")), node("n1").provider_id("x://2")], {"mp": []}, upcoming=1
     ),
     "MachinePool with Machines": Seeming(_pool_with_machines, {"mp": ["Unconfirmed ~n1"]}),
+    "MachinePool with Machines and a stale node": Seeming(
+        _pool_with_a_machine_and_a_stale_node, {"mp": ["Running n2"]}
+    ),
+    "MachinePool with a stale node": Seeming(_pool_with_a_stale_node, {"mp": ["Running n2"]}, upcoming=1),
     "MachinePool of a tenant": Seeming(_pool_of_a_tenant, {"workers": ["Running n1"], "mp": ["Unconfirmed ~n1"]}),
 }
 

@@ -313,9 +313,12 @@ def _without_machine(
         for name, uid in candidate.nodes
         if (node := index.nodes.get(name)) is not None and _is_listed(node, candidate)
     }
-    by_id = (index.of_provider_id.get(each, []) for each in candidate.provider_ids)
     own = {each.node or each.unconfirmed_node for each in machines}
-    seeming = {*referenced, *(names[0] for names in by_id if names)} - own
+    known = own | referenced.keys()
+    by_id = (index.of_provider_id.get(each, []) for each in candidate.provider_ids)
+    # If an instance registered again under a new name, its old Node may still exist. It is not another instance.
+    listed = {names[0] for names in by_id if names and known.isdisjoint(names)}
+    seeming = {*referenced, *listed} - own
     confirmed = {
         name
         for name, uid in referenced.items()

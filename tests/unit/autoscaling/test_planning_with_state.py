@@ -130,6 +130,33 @@ def test_joined_node_takes_its_pods(bare: bool) -> None:
     assert kept(made)["web-1"][0] == "FitsOnUpcomingNode"
 
 
+def unlinked(of: Any) -> list[Any]:
+    """A node that has joined and is not ready, and its machine, which its API has not linked to the node yet."""
+    builder, _ = joining(of, created="2026-11-20T11:59:00Z")
+    return [builder.provider_id("x://1"), of.machine("m-new").provider_id("x://1")]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_joined_node_counts_once_toward_the_limits(linked: bool) -> None:
+    one = group("a", size=2)
+    new = joining(one, created="2026-11-20T11:59:00Z") if linked else unlinked(one)
+    parts = (one, worker("n1", one), new, pending_pods(3, cpu="3"))
+
+    made, _ = planned(*parts, resourceLimits={"maxNodesTotal": 3})
+
+    assert grows(made) == {"a": (2, 3, "PendingPods")}
+
+
+def test_limits_hold_even_if_given_up_nodes_join_beside_an_unlinked_one() -> None:
+    one = group("a", size=2)
+    state = AutoscalerState(groups={A: GroupRecord(given_up=1)}, targets={A: 2})
+
+    made, _ = planned(one, unlinked(one), pending_pods(2, cpu="3"), state=state, resourceLimits={"maxNodesTotal": 2})
+
+    assert grows(made) == {}
+    assert sorted(reason for reason, _ in kept(made).values()) == ["FitsOnUpcomingNode", "MaxNodesTotalReached"]
+
+
 def test_node_that_is_not_ready_in_time_takes_no_pods() -> None:
     one = group("a", size=1)
     made, _ = planned(one, joining(one, created="2026-11-20T11:40:00Z"), pending_pod("web-1"))

@@ -70,6 +70,7 @@ def advance(
     unobserved_requests: dict[str, str] = {}
     unregistered: dict[str, tuple[GroupMachine, ...]] = {}
     shortfall: dict[str, int] = {}
+    starting: dict[str, str] = {}
     added = [state.last_scale_up]
     provision = spec.provision_seconds
     for group in groups.all:
@@ -89,6 +90,7 @@ def advance(
             unregistered[group.id] = memory.unregistered
         if memory.shortfall:
             shortfall[group.id] = memory.shortfall
+        starting |= {name: group.id for name in memory.starting if name not in groups.of_node}
     after = replace(
         state,
         groups=_with_absent(records, state, groups, now),
@@ -100,7 +102,7 @@ def advance(
         last_scale_down=_latest([state.last_scale_down], now),
         last_scale_down_failure=_latest([state.last_scale_down_failure], now),
     )
-    return after, GroupFindings(tuple(reported), upcoming, unobserved_requests, unregistered, shortfall)
+    return after, GroupFindings(tuple(reported), upcoming, unobserved_requests, unregistered, shortfall, starting)
 
 
 _NO_RECORD = GroupRecord()
@@ -155,6 +157,7 @@ def inputs_with_state(
         unhealthy_groups=cluster_health.groups,
         unobserved_requests=findings.unobserved_requests,
         upcoming=findings.upcoming,
+        starting=findings.starting,
         cluster_unhealthy=cluster_health.cluster,
     )
 

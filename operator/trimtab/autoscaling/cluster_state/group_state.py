@@ -146,6 +146,7 @@ class GroupState:
         unobserved_request: the reason why the target size does not include the last request yet; empty if it does.
         unregistered: machines without a node that failed or missed their deadline, except unconfirmed machines.
         shortfall: the part of the target size for which no machine was created before the deadline.
+        starting: names of the starting nodes that do not confirm the machines of the group.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class GroupState:
         self.upcoming = 0
         self.unregistered: tuple[GroupMachine, ...] = ()
         self.shortfall = 0
+        self.starting = [each.unconfirmed_node for each in self._counts.pending if each.unconfirmed_node]
 
     def advance(self, nodes: Mapping[str, Node]) -> None:
         """Compare the group with its previous state, and update the state."""

@@ -387,6 +387,8 @@ class GroupFindings(Struct, frozen=True):
         unregistered: the machines to delete, by group id. They failed or missed their deadline, and have no node.
         shortfall: the number by which to lower the target size, by group id. No machine was created for this part in
             time.
+        starting: group ids by the names of starting nodes that belong to no group, because they do not confirm their
+            machines. ``upcoming`` contains these machines.
     """
 
     reported: tuple[GroupFinding, ...] = ()
@@ -394,6 +396,7 @@ class GroupFindings(Struct, frozen=True):
     unobserved_requests: Mapping[str, str] = {}
     unregistered: Mapping[str, tuple[GroupMachine, ...]] = {}
     shortfall: Mapping[str, int] = {}
+    starting: Mapping[str, str] = {}
 
     def of(self, reason: str) -> dict[str, str]:
         """Return the messages of the findings with this reason, by group id."""

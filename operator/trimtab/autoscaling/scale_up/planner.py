@@ -6,6 +6,7 @@ It does no I/O, reads no clock and uses no randomness.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -72,6 +73,7 @@ class PlanInputs(Struct, frozen=True):
         unobserved_requests: the reason why a group must not be scaled up because its target size does not include the
             last request yet, by group id.
         upcoming: number of upcoming nodes by group id, where it differs from the group's own count.
+        starting: group ids by the names of starting nodes that belong to no group, but are among ``upcoming``.
         cluster_unhealthy: the reason why no node is added or removed in the whole cluster; empty if the cluster is
             healthy.
         external: node groups of external providers.
@@ -90,6 +92,7 @@ class PlanInputs(Struct, frozen=True):
     unhealthy_groups: Mapping[str, str] = {}
     unobserved_requests: Mapping[str, str] = {}
     upcoming: Mapping[str, int] = {}
+    starting: Mapping[str, str] = {}
     cluster_unhealthy: str = ""
     external: ExternalGroups = NO_EXTERNAL_GROUPS
     advice: Advice | None = None
@@ -210,7 +213,9 @@ class _Planner:
             startup=inputs.spec.startup_taints,
             upcoming=inputs.upcoming,
         )
-        self._headroom = Headroom(inputs.spec.resource_limits, (*self._all_nodes(), *self._overdue_nodes()))
+        # A starting node that belongs to no group yet is counted as upcoming, by its group's template.
+        existing = [node for node in self._all_nodes() if inputs.starting.get(node.name) not in self._templates]
+        self._headroom = Headroom(inputs.spec.resource_limits, (*existing, *self._overdue_nodes()))
         upcoming |= self._raise_to_minimum()
         self._upcoming = upcoming
         # 3. Place pods on these nodes and on existing ones, and on nodes that planned evictions or removals will free.
@@ -250,8 +255,9 @@ class _Planner:
 
     def _overdue_nodes(self) -> Iterator[Node]:
         """Yield the nodes that missed their deadline and may still register. They count toward the limits."""
+        starting = Counter(self._inputs.starting.values())
         for group in self._groups:
-            more = group.upcoming - self._inputs.upcoming.get(group.id, group.upcoming)
+            more = group.upcoming + starting[group.id] - self._inputs.upcoming.get(group.id, group.upcoming)
             template = self._templates.get(group.id)
             if more > 0 and template is not None:
                 yield from [template.node] * min(more, MAX_ADDED)

@@ -15,6 +15,7 @@ from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.removal_operator import Operator, running, spec_of
 from trimtab.api import reasons
 from trimtab.autoscaling.actuation import Phase, RemovalResult, RemovalSettings, removal_review
+from trimtab.autoscaling.actuation.drain import pods_to_evict
 from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.limits import EvictionLimits
@@ -141,6 +142,16 @@ class TestSteps:
         [call] = fleet.sent(path="eviction")
         assert call.body["deleteOptions"]["preconditions"] == {"uid": "pod-shop-w1"}
         assert call.body["deleteOptions"].get("gracePeriodSeconds") == expected
+
+    async def test_pod_that_an_unready_node_never_started_is_not_evicted(self) -> None:
+        """Its controller would replace it on the same node again and again."""
+        named = pod("named").on("n1").phase("Pending").build()
+        scheduled = pod("scheduled").on("n1").phase("Pending").condition("PodScheduled", "True").build()
+        started = pod("started").on("n1").build()
+        pods = [named, scheduled, started]
+
+        assert pods_to_evict(pods, node("n1").not_ready().build()) == [scheduled, started]
+        assert pods_to_evict(pods, node("n1").build()) == pods
 
     async def test_daemon_set_pods_are_evicted_last_and_static_pods_never(self) -> None:
         fleet = drained()

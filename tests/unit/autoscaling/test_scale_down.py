@@ -622,6 +622,17 @@ class TestReplacements:
         made = planned(of, workers(2, of), web("a", "n1"), web("b", "n2", cpu="2200m"), template)
         assert kept_reasons(made) == {"n1": "ReplacementLarger", "n2": "NotUnderutilized"}
 
+    def test_unready_node_is_removed_although_the_template_of_a_pod_names_it(self) -> None:
+        """The pod runs nowhere until its template changes, whether the node is kept or not."""
+        of = group(size=2)
+        dead = worker("n1", of)
+        dead[0].not_ready(since=LONG_AGO)
+        template = replica_set("web").of_pods(pod().cpu("1"))
+        template.merge(spec={"template": {"spec": {"nodeName": "n1"}}})
+        made = planned(of, dead, worker("n2", of), web("a", "n1"), web("b", "n2", cpu="2200m"), template)
+        assert removed(made) == {"n1": {}}
+        assert kept_reasons(made) == {"n2": "NotUnderutilized"}
+
     def test_pods_that_depend_on_others_are_replaced_too(self) -> None:
         of = group(size=2)
         apart = web("small", "n1").anti_affinity().merge(metadata={"generation": 2})

@@ -12,14 +12,16 @@ from trimtab.autoscaling.actuation.removal import RemovalControl, RemovalEnded, 
 from trimtab.autoscaling.actuation.removal_review import RemovalReview
 from trimtab.autoscaling.scale_down import STRATEGY
 from trimtab.autoscaling.scale_down.drainability import DEFAULT_GRACE_PERIOD, long_terminating, of_daemon_set
+from trimtab.autoscaling.scale_down.eligibility import unready
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction
 from trimtab.disruption.evictor.requests import AUTOSCALER, EvictionRequest, Requester
 from trimtab.disruption.outcome import EVICTED, GONE, STARTED, AttemptResult, Refusal
 from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.disruption.protections.causes import bound_by_name
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +29,20 @@ ENABLE_DAEMON_SET_EVICTION: Final = "cluster-autoscaler.kubernetes.io/enable-ds-
 """Annotation of DaemonSet pods. Its value "true" or "false" overrides the settings for the pod."""
 
 
-def pods_to_evict(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods to evict before a node is removed: running pods except static pods and DaemonSet pods."""
-    return [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]
+def pods_to_evict(pods: Sequence[Pod], node: Node | None) -> list[Pod]:
+    """Return the pods to evict before a node is removed: running pods except static pods and DaemonSet pods.
+
+    If the node is not ready, pods that were created with its name and have not started are not evicted either. Their
+    controllers would replace them on the same node until it no longer exists.
+
+    Args:
+        pods: all pods of the node.
+        node: the node; ``None`` if it no longer exists.
+    """
+    found = [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]
+    if node is None or not unready(node):
+        return found
+    return [pod for pod in found if pod.phase != "Pending" or not bound_by_name(pod)]
 
 
 def terminating_pods(pods: Sequence[Pod], *, now: float) -> list[Pod]:

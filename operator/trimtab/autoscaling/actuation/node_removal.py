@@ -346,13 +346,13 @@ class NodeRemoval:
         drained = False
         for _ in range(MAX_ROUNDS):
             await self._review()
-            pods = await self._pods()
-            if not pods_to_evict(pods) and not drained:
+            pods = self._pods_to_evict()
+            if not pods and not drained:
                 await self._drain.evict(())  # waits for pods that other clients are deleting
                 break
-            await self._drain.evict(pods_to_evict(pods))
+            await self._drain.evict(pods)
             drained = True
-            if not pods_to_evict(await self._pods()):
+            if not self._pods_to_evict():
                 break
         else:
             raise failed(reasons.PODS_KEEP_COMING, f"new pods were bound to the node after each of {MAX_ROUNDS} drains")
@@ -469,6 +469,10 @@ class NodeRemoval:
 
     async def _pods(self) -> list[Pod]:
         return self._dependencies.review.pods(self.state.node)
+
+    def _pods_to_evict(self) -> list[Pod]:
+        review = self._dependencies.review
+        return pods_to_evict(review.pods(self.state.node), review.node(self.state.node))
 
 
 def started_state(action: RemoveNode, *, now: float) -> RemovalState:

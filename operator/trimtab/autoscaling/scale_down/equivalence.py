@@ -5,6 +5,7 @@ A cluster may have 150,000 pods but far fewer templates.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -23,8 +24,11 @@ from trimtab.autoscaling.scale_down.drainability import (
     judge_template,
     of_daemon_set,
 )
+from trimtab.autoscaling.scale_down.eligibility import unready
 from trimtab.cluster.affinity import bind
 from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import bound_by_template
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
@@ -57,8 +61,8 @@ class EquivalenceClass(Struct, frozen=True, eq=False):
         verdict: the result of the drain rules, excluding PodDisruptionBudgets.
         budgets: whether a PodDisruptionBudget selects the pods.
         is_daemon: whether the pods belong to a DaemonSet. Such pods are deleted with their node.
-        needs_placement: whether the pods need another node. This is false for DaemonSet pods, static pods and pods
-            below the priority cutoff.
+        needs_placement: whether the pods need another node. This is false for DaemonSet pods, static pods, pods below
+            the priority cutoff, and pods that return to a node that is not ready (:func:`returns_to_unready_node`).
         placement_class: the placement class of the pods; ``None`` if their placement also depends on other pods or on
             volumes.
         repelled_class: set if ``placement_class`` is ``None``, and the placement depends on other pods only because of
@@ -77,6 +81,15 @@ class EquivalenceClass(Struct, frozen=True, eq=False):
 
 ClassifiedPods = tuple[tuple[Pod, EquivalenceClass], ...]
 """Pods with their equivalence classes."""
+
+
+def returns_to_unready_node(pod: Pod, snapshot: Snapshot) -> bool:
+    """Return whether a pod is on a node that is not ready, and its controller's template sets ``nodeName``.
+
+    Such a pod can run on no other node, and keeping the node does not make it run either.
+    """
+    node = snapshot.nodes.get(pod.node)
+    return node is not None and unready(node) and bound_by_template(pod, snapshot)
 
 
 def is_running(pod: Pod) -> bool:
@@ -132,21 +145,25 @@ class EquivalenceClasses:
         self._repelling_terms = {
             bind(term, pod.namespace) for pod in pending for term in pod.spec.affinity.anti_required
         }
-        self._known: tuple[dict[tuple[str, int, int, int, int], EquivalenceClass], ...] = ({}, {})
-        """By whether pod annotations protect the node from removal."""
+        self._known: defaultdict[tuple[bool, bool], dict[tuple[str, int, int, int, int], EquivalenceClass]] = (
+            defaultdict(dict)
+        )
+        """By whether pod annotations protect the node from removal, and whether the node is not ready."""
         self._class_of_spec: dict[tuple[object, ...], PlacementClass | None] = {}
         self._classes: dict[tuple[tuple[tuple[int, int], ...], int, bool], PlacementClass] = {}
 
     def of(self, pod: Pod) -> EquivalenceClass:
         """Return the equivalence class of a pod."""
-        return self._classify((pod,), holds=self._holds(pod.node))[0][1]
+        return self._classify((pod,), pod.node)[0][1]
 
     def on(self, node: str) -> ClassifiedPods:
         """Return the pods of a node with their classes, sorted by ``namespace/name``."""
-        return self._classify(self._placer.snapshot.pods_on(node), holds=self._holds(node))
+        return self._classify(self._placer.snapshot.pods_on(node), node)
 
-    def _classify(self, pods: Iterable[Pod], *, holds: bool) -> ClassifiedPods:
-        known, classified = self._known[holds], []
+    def _classify(self, pods: Iterable[Pod], name: str) -> ClassifiedPods:
+        node = self._placer.snapshot.nodes.get(name)
+        known = self._known[self._holds(name), node is not None and unready(node)]
+        classified = []
         for pod in pods:
             key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations))
             found = known.get(key)
@@ -208,7 +225,10 @@ class EquivalenceClasses:
             verdict=verdict,
             budgets=bool(self._context.budgets.matching(pod)),
             is_daemon=is_daemon,
-            needs_placement=not expendable and verdict.outcome is not DrainOutcome.SKIP and not is_daemon,
+            needs_placement=not expendable
+            and verdict.outcome is not DrainOutcome.SKIP
+            and not is_daemon
+            and not returns_to_unready_node(pod, self._placer.snapshot),
             placement_class=placement_class,
             repelled_class=self._repelled_class_of(needed) if placement_class is None else None,
         )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.scale_down.drainability import DrainContext, DrainOutcome, block, judge, of_daemon_set
-from trimtab.autoscaling.scale_down.equivalence import is_running
+from trimtab.autoscaling.scale_down.equivalence import is_running, returns_to_unready_node
 from trimtab.autoscaling.scale_down.planner import plan
 from trimtab.autoscaling.scale_up import PlanInputs
 from trimtab.cluster.disruption_signals import as_draining
@@ -140,8 +140,9 @@ def _pods_without_place(
         for pod in snapshot.pods_on(name):
             moves = is_running(pod) and not of_daemon_set(pod) and pod.priority >= spec.pod_priority_threshold
             mirror = judge(pod, DrainContext(snapshot, BudgetLedger(snapshot), 0.0)).outcome is DrainOutcome.SKIP
+            lost = returns_to_unready_node(pod, snapshot)
             unbound = placer.displace(pod)
-            if moves and not mirror and pod.key not in blocked:
+            if moves and not mirror and not lost and pod.key not in blocked:
                 running.append(pod)
                 waiting.append(replace(unbound, phase="Pending", created=None))
         snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[name])))

@@ -17,7 +17,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoD
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.plan import Plan, RemoveNode
-from trimtab.autoscaling.cluster_state import advance
+from trimtab.autoscaling.cluster_state import advance, status_with_state
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
 from trimtab.autoscaling.groups import GroupMachine, Groups, MachineState, build_groups
 from trimtab.autoscaling.planner import plan
@@ -390,7 +390,7 @@ class TestSeemingNodes:
 
     @pytest.mark.parametrize("case", SEEMING.values(), ids=SEEMING)
     def test_unconfirmed_machines_are_never_removed(self, case: Seeming) -> None:
-        """Neither a day later, when all deadlines have passed, nor with their node, which is idle."""
+        """Neither a day later, when all deadlines have passed, nor with their idle node; idle confirmed nodes are."""
         snapshot = Snapshot([each.build() for each in case.objects()])
         made = build_groups(snapshot)
         nodes = {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
@@ -403,8 +403,9 @@ class TestSeemingNodes:
             for correction in plan_corrections(findings, made):
                 assert not unconfirmed.intersection(each.key for each in correction.machines)
         later = REPORTED + 86_400.0
-        planned, _ = plan(snapshot, PlanInputs(spec, later))
-        assert {each.node for each in planned.scaling if isinstance(each, RemoveNode)} <= set(made.of_node)
+        status = status_with_state(AutoscalerState(unneeded=dict.fromkeys(nodes, REPORTED)))
+        planned, _ = plan(snapshot, PlanInputs(spec, later, status=status))
+        assert {each.node for each in planned.scaling if isinstance(each, RemoveNode)} == set(made.of_node)
 
     def test_node_is_kept_and_the_group_is_named(self, golden: Golden) -> None:
         snapshot = Snapshot([each.build() for each in _unlinked()])

@@ -108,6 +108,13 @@ TIMELINES: dict[str, tuple[AutoscalerState, list[Step]]] = {
             (903, Observed(2, "x=ready@1 y@1"), [], {"unregistered": ("y",), "upcoming": 0}),
         ],
     ),
+    "failed machine whose starting node does not confirm it is not upcoming": (
+        asked(0, 1),
+        [
+            (40, Observed(1, "x!~new@1"), [], {"open": [(0, 1, 900)], "upcoming": 0, "unregistered": ()}),
+            (60, Observed(1, "x!~ready@1"), [("ScaleUpCompleted", 1)], {"open": [], "upcoming": 0, "unregistered": ()}),
+        ],
+    ),
     "late machine whose starting node does not confirm it is not unregistered": (
         asked(0, 2),
         [

@@ -77,10 +77,10 @@ class MachineCounts(Struct, frozen=True):
     Attributes:
         target: the target size of the group.
         present: machines whose node exists and is not starting, even if the node does not confirm the machine.
-        starting: machines whose node exists and is starting.
+        starting: machines whose node exists and is starting, except those in ``pending``.
         unready: machines in ``present`` whose node is not ready.
         failed: failed machines without a node.
-        pending: machines without a node that have not failed, and machines whose starting node does not confirm them.
+        pending: machines that have not failed and have no node, or a starting node that does not confirm them.
     """
 
     target: int
@@ -126,8 +126,11 @@ def count_machines(
             continue
         if machine.unconfirmed_node:
             # Such a node belongs to no group, so it is capacity once it has started, and is added as upcoming before.
-            starting = node_readiness.get(machine.unconfirmed_node) is Readiness.STARTING
-            by_state["pending" if starting else "present"].append(machine)
+            # A failed machine is not added, so it counts like one whose starting node confirms it.
+            if node_readiness.get(machine.unconfirmed_node) is not Readiness.STARTING:
+                by_state["present"].append(machine)
+            else:
+                by_state["starting" if machine.state is MachineState.FAILED else "pending"].append(machine)
         elif not machine.node:
             by_state["failed" if machine.state is MachineState.FAILED else "pending"].append(machine)
         elif (found := node_readiness.get(machine.node)) is Readiness.STARTING:

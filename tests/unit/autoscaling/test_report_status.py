@@ -314,19 +314,21 @@ class TestGroups:
             GroupMachine("m", "4", MachineState.DELETING, node="n4"),
             GroupMachine("m", "5", MachineState.FAILED, reason="InsufficientResources"),
             GroupMachine("m", "6", MachineState.PENDING),
+            GroupMachine("m", "7", MachineState.UNCONFIRMED, unconfirmed_node="n7"),
+            GroupMachine("m", "8", MachineState.UNCONFIRMED, unconfirmed_node="n8"),
         )
-        states = (Readiness.READY, Readiness.UNREADY, Readiness.STARTING)
+        states = (Readiness.READY, Readiness.UNREADY, Readiness.STARTING, Readiness.STARTING, Readiness.READY)
         (found,) = built(
-            group("a", target=6, machines=machines, autoscaler="m/a", paused="it is paused"),
-            readiness=dict(zip(("n1", "n2", "n3"), states, strict=True)),
+            group("a", target=8, machines=machines, autoscaler="m/a", paused="it is paused"),
+            readiness=dict(zip(("n1", "n2", "n3", "n7", "n8"), states, strict=True)),
             state=AutoscalerState(
                 groups={id_of("a"): in_trouble()}, scale_ups={id_of("a"): opened(2, 6)}, unneeded={"n1": NOW - 9}
             ),
             health=ClusterHealth(groups={id_of("a"): "too many are unready"}),
         ).node_groups
 
-        assert (found.id, found.min_size, found.max_size, found.target) == (id_of("a"), 0, 9, 6)
-        assert (found.ready, found.unready, found.upcoming, found.failed) == (1, 1, 3, 1)
+        assert (found.id, found.min_size, found.max_size, found.target) == (id_of("a"), 0, 9, 8)
+        assert (found.ready, found.unready, found.upcoming, found.failed) == (1, 1, 4, 1)
         assert (found.deleting, found.unneeded, found.failures) == (1, 1, 1)
         assert (found.autoscaler, found.paused) == ("m/a", "it is paused")
         golden(found.unhealthy)

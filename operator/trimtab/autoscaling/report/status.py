@@ -314,6 +314,11 @@ def group_statuses(report: IterationReport, *, budget: int) -> tuple[tuple[NodeG
         readiness = report.readiness.get(node)
         if readiness is not None:
             counts[id_, readiness] += 1
+    for group in report.groups.all:
+        for machine in group.in_state(MachineState.UNCONFIRMED):
+            # Such a node belongs to no group, and is upcoming until it has started.
+            if report.readiness.get(machine.unconfirmed_node) is Readiness.STARTING:
+                counts[group.id, Readiness.STARTING] += 1
     unneeded = Tally(report.groups.of_node.get(node, "") for node in report.state.unneeded)
     made = [_group_status(report, group, counts, unneeded[group.id]) for group in report.groups.all]
     absent = {*report.state.groups, *report.state.scale_ups} - report.groups.by_id.keys()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import Pod, PodSpec
+from trimtab.kube.objects import LabelRequirement, NodeSelectorTerm, Pod, PodSpec, PreferredNodeTerm
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits, size_of
 
 _Amounts = tuple[int, int, int, int]
@@ -34,7 +34,7 @@ class _Distinct:
 
     def __init__(self, amounts_of: Callable[[Any], _Amounts]) -> None:
         self._amounts_of = amounts_of
-        self._found: dict[int, tuple[Any, _Amounts]] = {}  # keeps the objects alive, so that the ids are not reused
+        self._found: dict[int, tuple[Any, _Amounts, int]] = {}  # keeps the objects alive, so that no id is reused
         self._further: Counter[int] = Counter()  # the number of pods with the same object in addition to the first
         self.sums = [0] * len(_MEASURES)
 
@@ -48,53 +48,74 @@ class _Distinct:
                 del self._further[key]
             return False
         if found is None:
-            found = self._found[key] = (value, self._amounts_of(value))
+            amounts = self._amounts_of(value)
+            found = self._found[key] = (value, amounts, _bits(amounts))
         else:
             del self._found[key]
         for number, amount in enumerate(found[1]):
             self.sums[number] += change * amount
         return True
 
-    def amounts(self, value: Any) -> _Amounts:
-        """Return the amounts of an object, which need not be counted."""
+    def measures(self, value: Any) -> int:
+        """Return the measures to which an object contributes as a bit set. The object need not be counted."""
         found = self._found.get(id(value))
-        return self._amounts_of(value) if found is None else found[1]
+        return _bits(self._amounts_of(value)) if found is None else found[2]
 
 
 class _Namespace:
     """What the pods of one namespace sum up to.
 
     Attributes:
-        specs: their specs.
-        annotations: their annotations.
+        parts: the distinct objects of each kind, in the order of :func:`_parts_of`.
         pods: the number of pods by the measures to which they contribute, as a bit set.
         exceeded: the measures that exceed their limits, as a bit set.
     """
 
-    __slots__ = ("annotations", "exceeded", "pods", "specs")
+    __slots__ = ("exceeded", "parts", "pods")
 
     def __init__(self) -> None:
-        self.specs = _Distinct(_amounts_of_spec)
-        self.annotations = _Distinct(_amounts_of_annotations)
+        self.parts = (
+            _Distinct(_amounts_of_spec),
+            _Distinct(_amounts_of_node_selector),
+            _Distinct(_amounts_of_preferred_nodes),
+            _Distinct(_amounts_of_annotations),
+        )
         self.pods: Counter[int] = Counter()
         self.exceeded = 0
 
     def sums(self) -> tuple[int, ...]:
         """Return the sums, in the order of :data:`_MEASURES`."""
-        return tuple(map(int.__add__, self.specs.sums, self.annotations.sums))
+        return tuple(map(sum, zip(*(part.sums for part in self.parts), strict=True)))
 
     def measures(self, pod: Pod) -> int:
         """Return the measures to which a pod contributes, as a bit set."""
-        return _bits(self.specs.amounts(pod.spec)) | _bits(self.annotations.amounts(pod.annotations))
+        found = 0
+        for part, value in zip(self.parts, _parts_of(pod), strict=True):
+            if value:
+                found |= part.measures(value)
+        return found
+
+    def count(self, pod: Pod, change: int) -> bool:
+        """Count one pod more (1) or less (-1), and return whether the sums changed."""
+        changed = False
+        for part, value in zip(self.parts, _parts_of(pod), strict=True):
+            if value:
+                changed |= part.count(value, change)
+        return changed
 
 
 class PodComplexity:
     """Sums up what makes the pods of a namespace expensive, and reports which pods exceed the limits.
 
     Specs and annotations that several pods share are counted once, because a thousand replicas of a Deployment cost no
-    more than one. Terminal pods are not counted, because their terms do not affect other pods and pipelines leave
-    thousands of them. The result does not depend on the order of the pods: above a limit, every pod that contributes
-    to the sum of the namespace is too complex.
+    more than one. The pods of a DaemonSet have different specs, because the DaemonSet controller replaces the required
+    node affinity by the name of a node. Therefore node selectors and preferred node affinity that different specs share
+    are counted once as well, and the name counts as one value. Owner references do not matter, because a tenant can
+    write any.
+
+    Terminal pods are not counted, because their terms do not affect other pods and pipelines leave thousands of them.
+    The result does not depend on the order of the pods: above a limit, every pod that contributes to the sum of the
+    namespace is too complex.
 
     Args:
         limits: the limits per namespace. The limits of a single pod are checked when it is decoded.
@@ -112,19 +133,15 @@ class PodComplexity:
 
     def count(self, pod: Pod, change: int) -> None:
         """Add a pod (``change`` 1) or remove it (-1)."""
-        spec = pod.spec
-        if not (pod.annotations or _may_contribute(spec)) or pod.terminal:
+        if not (pod.annotations or _may_contribute(pod.spec)) or pod.terminal:
             return  # most pods
-        self._too_complex += change if spec.complexity else 0
+        self._too_complex += change if pod.spec.complexity else 0
         found = self._namespaces.get(pod.namespace)
         if found is None:
             found = self._namespaces[pod.namespace] = _Namespace()
         measures = found.measures(pod)
         found.pods[measures] += change
-        changed = found.specs.count(spec, change)
-        if pod.annotations:
-            changed |= found.annotations.count(pod.annotations, change)
-        if changed:
+        if found.count(pod, change):
             found.exceeded = _bits([total > most for total, most in zip(found.sums(), self._most, strict=True)])
         if not found.pods[measures]:
             del found.pods[measures]
@@ -168,24 +185,6 @@ def terms_of(spec: PodSpec) -> int:
     return len(required) + len(preferred) + len(affinity.anti_preferred) + len(spec.topology_spread)
 
 
-def selector_values_of(spec: PodSpec) -> int:
-    """Return the number of labels, expressions, values and namespaces in all selectors of a spec."""
-    affinity = spec.affinity
-    weighted = (each.term for each in (*affinity.pod_preferred, *affinity.anti_preferred))
-    terms = (*affinity.pod_required, *affinity.anti_required, *weighted)
-    selectors = [each.selector for each in terms] + [each.selector for each in spec.topology_spread]
-    selectors += [each.namespace_selector for each in terms]
-    required, preferred = affinity.node.required, affinity.node.preferred
-    of_nodes = (*(required.terms if required else ()), *(each.term for each in preferred))
-    expressions = [each for term in of_nodes for each in (*term.match_expressions, *term.match_fields)]
-    number = len(spec.node_selector) + sum(len(each.namespaces) for each in terms)
-    for selector in selectors:
-        if selector is not None:
-            number += len(selector.match_labels)
-            expressions += selector.match_expressions
-    return number + sum(1 + len(each.values) for each in expressions)
-
-
 def _may_contribute(spec: PodSpec) -> bool:
     if spec.node_selector or spec.topology_spread or spec.kibibytes or spec.complexity:
         return True
@@ -193,8 +192,44 @@ def _may_contribute(spec: PodSpec) -> bool:
     return affinity.has_pod_terms or affinity.node.required is not None or bool(affinity.node.preferred)
 
 
+def _parts_of(pod: Pod) -> tuple[PodSpec, Labels, tuple[PreferredNodeTerm, ...], Labels]:
+    spec = pod.spec
+    return spec, spec.node_selector, spec.affinity.node.preferred, pod.annotations
+
+
 def _amounts_of_spec(spec: PodSpec) -> _Amounts:
-    return terms_of(spec), selector_values_of(spec), spec.kibibytes << 10, 0
+    """Return the amounts of a spec without its node selector and preferred node affinity."""
+    affinity = spec.affinity
+    weighted = (each.term for each in (*affinity.pod_preferred, *affinity.anti_preferred))
+    terms = (*affinity.pod_required, *affinity.anti_required, *weighted)
+    selectors = [each.selector for each in (*terms, *spec.topology_spread)]
+    selectors += [each.namespace_selector for each in terms]
+    values = sum(len(each.namespaces) for each in terms)
+    for selector in selectors:
+        if selector is not None:
+            values += len(selector.match_labels) + _values_of(selector.match_expressions)
+    required = affinity.node.required
+    values += _values_of_terms(required.terms if required else ())
+    return terms_of(spec), values, spec.kibibytes << 10, 0
+
+
+def _amounts_of_node_selector(labels: Labels) -> _Amounts:
+    return 0, len(labels), 0, 0
+
+
+def _amounts_of_preferred_nodes(preferred: tuple[PreferredNodeTerm, ...]) -> _Amounts:
+    return 0, _values_of_terms(each.term for each in preferred), 0, 0
+
+
+def _values_of_terms(terms: Iterable[NodeSelectorTerm]) -> int:
+    """Return the number of expressions, of their values, and of node names in ``matchFields``."""
+    return sum(
+        _values_of(term.match_expressions) + sum(len(each.values) for each in term.match_fields) for term in terms
+    )
+
+
+def _values_of(expressions: Iterable[LabelRequirement]) -> int:
+    return sum(1 + len(each.values) for each in expressions)
 
 
 def _amounts_of_annotations(annotations: Labels) -> _Amounts:

@@ -58,8 +58,8 @@ def affinity_mask(snapshot: Snapshot, node_selector: Labels, required: NodeSelec
         passing[:] = False
         for term in required.terms:
             passing |= masks.term(nodes, term)
-    for key, value in node_selector.items():
-        passing &= masks.requirement(nodes, LabelRequirement(key, "In", (value,)))
+    if node_selector:
+        passing &= masks.labels(nodes, node_selector)
     return passing
 
 
@@ -94,7 +94,7 @@ class NodeMasks:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[LabelRequirement | NodeSelectorTerm, BoolArray] = {}
+        self._kept: dict[LabelRequirement | NodeSelectorTerm | Labels, BoolArray] = {}
         self._version = -1
 
     def term(self, nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
@@ -111,7 +111,17 @@ class NodeMasks:
             found = self._kept[requirement] = _on_labels(nodes, requirement)
         return found
 
-    def _find(self, nodes: NodeTable, key: LabelRequirement | NodeSelectorTerm) -> BoolArray | None:
+    def labels(self, nodes: NodeTable, labels: Labels) -> BoolArray:
+        """Return which nodes have all these labels. The result is cached, because many pods share a node selector."""
+        found = self._find(nodes, labels)
+        if found is None:
+            found = nodes.used.copy()
+            for key, value in labels.items():
+                found &= self.requirement(nodes, LabelRequirement(key, "In", (value,)))
+            self._kept[labels] = found
+        return found
+
+    def _find(self, nodes: NodeTable, key: LabelRequirement | NodeSelectorTerm | Labels) -> BoolArray | None:
         if self._version != nodes.version or len(self._kept) >= _MAX_MASKS:
             self._kept.clear()
             self._version = nodes.version

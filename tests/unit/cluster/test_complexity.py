@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.builders import node, pod
 from tests.fixtures.golden import Golden
 from trimtab.api import reasons
+from trimtab.cluster.complexity import PodComplexity
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import (
@@ -27,7 +29,8 @@ from trimtab.kube.objects import (
     WeightedPodTerm,
 )
 from trimtab.kube.wire.decode import decode_object
-from trimtab.kube.wire.limits import ComplexityLimits
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
 
@@ -181,6 +184,78 @@ def test_replicas_count_once_and_forks_restore_the_count():
         snapshot.remove(each)
     assert not snapshot.complexity._namespaces
     assert not snapshot.complexity._namespaces
+
+
+def pinned_to(node: str) -> NodeSelector:
+    """The required node affinity that the DaemonSet controller gives a pod."""
+    return NodeSelector((NodeSelectorTerm(match_fields=(LabelRequirement("metadata.name", "In", (node,)),)),))
+
+
+def daemon_pods(daemon_sets: int, nodes: int) -> Iterator[Pod]:
+    arch = NodeSelectorTerm((LabelRequirement("kubernetes.io/arch", "In", ("amd64", "arm64")),))
+    preferred = (PreferredNodeTerm(1, arch),)
+    for daemon_set in range(daemon_sets):
+        selector = Labels({"kubernetes.io/os": "linux", "daemon-set": str(daemon_set)})
+        for number in range(nodes):
+            affinity = Affinity(node=NodeAffinity(pinned_to(f"n{number}"), preferred))
+            spec = PodSpec(node_selector=selector, affinity=affinity)
+            yield Pod("kube-system", f"d{daemon_set}-{number}", f"uid-{daemon_set}-{number}", spec=spec)
+
+
+def test_daemon_set_pod_counts_one_value_for_its_node():
+    pods = list(daemon_pods(10, 5_000))
+    expected = 10 * 5_000 + 10 * 2 + 3  # names, node selectors, preferred node affinity
+    complexity = PodComplexity(ComplexityLimits(namespace_selector_values=expected - 1))
+    for each in pods:
+        complexity.count(each, 1)
+    assert f"{expected:,} values in selectors" in complexity.refusal(pods[0])[1]
+    complexity.count(pods[-1], -1)
+    assert complexity.refusal(pods[0]) is None
+    assert 3 * expected < DEFAULT_LIMITS.namespace_selector_values
+    for each in pods[:-1]:
+        complexity.count(each, -1)
+    assert not complexity._namespaces
+
+
+def test_decoded_daemon_set_pods_share_what_counts_once():
+    interner = Interner()
+
+    def decoded(on: str) -> Any:
+        manifest = pod(f"d-{on}").manifest()
+        manifest["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
+        preference = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
+        name = {"key": "metadata.name", "operator": "In", "values": [on]}
+        manifest["spec"]["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [name]}]},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": preference}],
+            }
+        }
+        return decode_object(manifest, interner=interner)
+
+    first, second = decoded("n1"), decoded("n2")
+    assert first.spec is not second.spec
+    complexity = PodComplexity(ComplexityLimits(namespace_selector_values=5))
+    complexity.count(first, 1)
+    complexity.count(second, 1)
+    assert complexity.refusal(first) is None  # two names, one label, one expression with one value
+    complexity.count(decoded("n3"), 1)
+    assert complexity.refusal(first) is not None
+
+
+def test_node_names_and_owners_do_not_hide_other_required_values():
+    """A tenant may write a DaemonSet as the owner, and the name of a different node into each pod."""
+    expression = LabelRequirement("pool", "In", tuple(f"p{number}" for number in range(9)))
+    complexity = PodComplexity(ComplexityLimits(namespace_selector_values=100))
+    for number in range(10):
+        terms = tuple(
+            msgspec.structs.replace(each, match_expressions=(expression,)) for each in pinned_to(f"n{number}").terms
+        )
+        made = pod(f"p{number}", "tenant").owned_by("DaemonSet", "d").build()
+        spec = msgspec.structs.replace(made.spec, affinity=Affinity(node=NodeAffinity(NodeSelector(terms))))
+        made = msgspec.structs.replace(made, spec=spec)
+        complexity.count(made, 1)
+    assert "110 values in selectors" in complexity.refusal(made)[1]
 
 
 def test_terminal_pods_do_not_count():

@@ -473,7 +473,7 @@ def _affinity(message: Any, interner: Interner) -> Affinity:
         )
 
     return Affinity(
-        node=_node_affinity(message.node_affinity) if message.HasField("node_affinity") else NodeAffinity(),
+        node=_node_affinity(message.node_affinity, interner) if message.HasField("node_affinity") else NodeAffinity(),
         pod_required=terms(pods),
         pod_preferred=weighted(pods),
         anti_required=terms(anti),
@@ -481,17 +481,15 @@ def _affinity(message: Any, interner: Interner) -> Affinity:
     )
 
 
-def _node_affinity(message: Any) -> NodeAffinity:
+def _node_affinity(message: Any, interner: Interner) -> NodeAffinity:
     required = None
     if message.HasField("required"):
         required = fields.node_selector(message.required)
-    return NodeAffinity(
-        required=required,
-        preferred=tuple(
-            PreferredNodeTerm(weight=preferred.weight, term=fields.node_selector_term(preferred.preference))
-            for preferred in message.preferred
-        ),
+    preferred = tuple(
+        PreferredNodeTerm(weight=preferred.weight, term=fields.node_selector_term(preferred.preference))
+        for preferred in message.preferred
     )
+    return NodeAffinity(required=required, preferred=interner.share(preferred))  # the pods of a DaemonSet share it
 
 
 def _pod_term(message: Any, interner: Interner) -> PodAffinityTerm:

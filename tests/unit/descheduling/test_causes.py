@@ -241,8 +241,12 @@ def test_pods_that_only_other_namespaces_select_form_no_groups():
     objects = [*nodes("n1"), *namespaces("bank", "tenant"), hostile(), hostile("second")]
     objects += [resident(f"pay-{number}", "n1") for number in range(3)]
     snapshot = Snapshot(built(objects))
-    for cross, bystanders in (("Deny", 3), ("Allow", 0)):
-        rule = EvictionCauses(policy(ONLY, crossNamespace=cross).spec, lambda _: None, snapshot)
+    for cross, unmovable, bystanders in (
+        ("Deny", None, 3),
+        ("Allow", None, 0),
+        ("Allow", Refusal(reasons.BARE_POD, ""), 3),  # the pods with the term may evict none of another namespace
+    ):
+        rule = EvictionCauses(policy(ONLY, crossNamespace=cross).spec, lambda _, found=unmovable: found, snapshot)
         conflicts = AntiAffinityConflicts(snapshot, rule)
         assert sum(map(len, conflicts.components())) == 5 - bystanders
         assert [key for key, _ in conflicts.bystanders()] == [f"bank/pay-{number}" for number in range(bystanders)]

@@ -293,9 +293,11 @@ class AntiAffinityConflicts:
         """
         self._involved: Set[str] | None = None
         """The pods whose eviction a pod in conflict may cause; ``None`` for all pods."""
-        if causes is not None and not causes.crosses and self.conflicts:
-            causing = {self._pods[key].namespace for conflict in self.conflicts for key in conflict.carriers}
-            self._involved = {key for key, pod in self._pods.items() if pod.namespace in causing}
+        if causes is not None and self.conflicts:
+            carriers = {key: self._pods[key] for conflict in self.conflicts for key in conflict.carriers}
+            if not (causes.crosses and any(causes.kind_of(pod).crosses for pod in carriers.values())):
+                causing = {pod.namespace for pod in carriers.values()}
+                self._involved = {key for key, pod in self._pods.items() if pod.namespace in causing}
         for conflict in self.conflicts:
             bystanders = self._bystanders(conflict)
             keys = sorted(conflict.keys - bystanders)

@@ -303,6 +303,24 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         assert server.refused == {reasons.SLOW_CLIENT: 1}
 
 
+async def test_client_that_reads_after_a_pause_keeps_its_connection() -> None:
+    async def large(request: web.BaseRequest) -> web.Response:
+        return web.Response(body=b"z" * 20_000_000)
+
+    async with running(large, timeout=0.5, keepalive=30.0) as server:
+        reader, writer = await server.connect()
+        writer.write(GET)
+        await server.connections(1)
+        async with asyncio.timeout(5):
+            while not any(each._unread for each in server.server._open.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert await answer(reader) == 200
+        await asyncio.sleep(0.7)  # longer than the timeout
+        writer.write(GET)
+        assert await answer(reader) == 200
+        assert not server.refused
+
+
 async def test_stopping_closes_connections_in_use() -> None:
     async def wait(request: web.BaseRequest) -> web.Response:
         await asyncio.sleep(60)

@@ -37,7 +37,7 @@ DEAD_PEER_TIMEOUT: Final = 30.0
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAX_ERROR_BYTES: Final = 2**16
 """Maximum number of bytes read from the error response of a stream."""
-RESPONSES_PER_ITERATION: Final = 4
+RESPONSES_PER_ITERATION: Final = 2
 """Maximum number of responses that are returned to their callers in one iteration of the event loop.
 
 The event loop sends the requests of an iteration at its end. An API server that has many requests of the same kind

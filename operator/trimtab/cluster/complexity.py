@@ -202,7 +202,7 @@ def _amounts_of_spec(spec: PodSpec) -> _Amounts:
     affinity = spec.affinity
     weighted = (each.term for each in (*affinity.pod_preferred, *affinity.anti_preferred))
     terms = (*affinity.pod_required, *affinity.anti_required, *weighted)
-    selectors = [each.selector for each in (*terms, *spec.topology_spread)]
+    selectors = [each.selector for each in terms] + [each.selector for each in spec.topology_spread]
     selectors += [each.namespace_selector for each in terms]
     values = sum(len(each.namespaces) for each in terms)
     for selector in selectors:

@@ -113,8 +113,8 @@ BROKEN: Final = (
         violation="machine of a busy node removed",
         kinds=("scale",),
         module="autoscaling/actuation/drain.py",
-        old="return [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]",
-        new="return []",
+        old="found = [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]",
+        new="found = list[Pod]()",
     ),
     BrokenLine(
         name="size",

@@ -105,6 +105,9 @@ WATCH_LAG: Final = 600.0
 The API server has deleted the pod, so a second request can only fail or disrupt a budget again.
 """
 
+CONFIRM_TIMEOUT: Final = 5.0
+"""Timeout in seconds of the read that precedes an eviction whose response was lost. The eviction may be out of date."""
+
 RECHECK_TIME: Final = 1.0
 """Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
 
@@ -451,8 +454,8 @@ class Evictor:
         """Send the eviction or deletion once and conclude the permit with the response.
 
         The method is meant for requesters that retry until the pod no longer exists. If the response to the previous
-        eviction was lost, the pod is read instead, because the watch may not show yet that it is terminating. If it is
-        still running, the requester sends the eviction again with its next attempt.
+        eviction was lost, the pod is read first, because the watch may not show yet that it is terminating. If it
+        cannot be read, the eviction is not sent.
 
         Args:
             permit: a permit from :meth:`admit`.
@@ -464,11 +467,14 @@ class Evictor:
         try:
             if how == "Delete":
                 outcome = await send_deletion(api, request, timeout=timeout)
-            elif self._lost_response(permit):
-                outcome = await self._read_after_lost_response(request, api, timeout=timeout)
             else:
-                self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
-                outcome = await send_eviction(api, request, timeout=timeout)
+                found = None
+                if self._lost_response(permit):
+                    found = await confirm_eviction(api, request, timeout=min(timeout, CONFIRM_TIMEOUT))
+                if found is None:
+                    self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
+                    found = await send_eviction(api, request, timeout=timeout)
+                outcome = found
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise
@@ -484,15 +490,6 @@ class Evictor:
         """
         sent = self._unanswered.get(permit.request.uid)
         return sent is not None and sent[0] == permit.request.grace_period and permit.pod.deleted is None
-
-    async def _read_after_lost_response(
-        self, request: EvictionRequest, api: Api, *, timeout: float
-    ) -> EvictionResponse:
-        confirmed = await confirm_eviction(api, request, timeout=timeout)
-        if confirmed is not None:
-            return confirmed
-        message = "no response to the eviction, and the pod is still running"
-        return EvictionResponse(ResponseCode.NOT_SENT, message, transient=True)
 
     async def mark_disruption_target(
         self, request: EvictionRequest, api: Api, *, reason: str, message: str, timeout: float

@@ -446,7 +446,7 @@ async def test_a_caller_that_is_cancelled_takes_no_turn():
     turns = IterationTurns(2)
     continued = await iterations_of(turns, calls=9, cancel=(3, 4, 8))
     assert list(continued) == [0, 1, 2, 5, 6, 7]
-    assert list((await iterations_of(turns, calls=2)).values()) == [0, 0], "nobody waits any more"
+    assert list((await iterations_of(turns, calls=2)).values()) == [0, 0], "no call is left waiting"
 
 
 async def test_responses_that_arrive_together_are_all_returned(server, transport):

@@ -10,12 +10,25 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.fakes.server import fake_server
+from tests.fakes.server import FakeServer, fake_server
 from trimtab.kube.connection.config import ServerConfig
 from trimtab.runtime import app
 from trimtab.runtime.app import App
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.settings import Settings
+
+
+def standby(server: FakeServer) -> App:
+    """Create the controllers' half of a process that is not the leader."""
+    registry = CollectorRegistry()
+    return App(
+        Settings(),
+        ServerConfig(server=server.url),
+        identity="me",
+        registry=registry,
+        metrics=RuntimeMetrics(registry),
+        leading=lambda: False,
+    )
 
 
 def test_node_pressure_alone_starts_without_the_other_controllers() -> None:
@@ -49,15 +62,7 @@ async def test_failed_task_is_logged_and_restarted(
 
     monkeypatch.setattr(app, "MemoryReclaimer", Reclaimer)
     async with fake_server() as server:
-        registry = CollectorRegistry()
-        made = App(
-            Settings(),
-            ServerConfig(server=server.url),
-            identity="me",
-            registry=registry,
-            metrics=RuntimeMetrics(registry),
-            leading=lambda: False,
-        )
+        made = standby(server)
         running = asyncio.create_task(made.run())
         await asyncio.wait_for(again.wait(), 10)
         assert "reclaim memory failed" in caplog.text
@@ -68,15 +73,7 @@ async def test_failed_task_is_logged_and_restarted(
 
 async def test_discovery_ends_before_the_transport_closes() -> None:
     async with fake_server() as server:
-        registry = CollectorRegistry()
-        made = App(
-            Settings(),
-            ServerConfig(server=server.url),
-            identity="me",
-            registry=registry,
-            metrics=RuntimeMetrics(registry),
-            leading=lambda: False,
-        )
+        made = standby(server)
         running = asyncio.create_task(made.run(), name="app")
         definitions: list[asyncio.Task[Any]] = []
         while not definitions:

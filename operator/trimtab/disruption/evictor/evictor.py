@@ -106,7 +106,10 @@ The API server has deleted the pod, so a second request can only fail or disrupt
 """
 
 CONFIRM_TIMEOUT: Final = 5.0
-"""Timeout in seconds of the read that precedes an eviction whose response was lost. The eviction may be out of date."""
+"""Timeout in seconds of the read of a pod before its eviction is sent again because the response was lost.
+
+It is short, because the eviction may no longer be necessary after the read, and the evictor does not check that again.
+"""
 
 RECHECK_TIME: Final = 1.0
 """Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
@@ -467,14 +470,13 @@ class Evictor:
         try:
             if how == "Delete":
                 outcome = await send_deletion(api, request, timeout=timeout)
-            else:
-                found = None
-                if self._lost_response(permit):
-                    found = await confirm_eviction(api, request, timeout=min(timeout, CONFIRM_TIMEOUT))
-                if found is None:
-                    self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
-                    found = await send_eviction(api, request, timeout=timeout)
+            elif self._lost_response(permit) and (
+                found := await confirm_eviction(api, request, timeout=min(timeout, CONFIRM_TIMEOUT))
+            ):
                 outcome = found
+            else:
+                self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
+                outcome = await send_eviction(api, request, timeout=timeout)
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise

@@ -78,6 +78,7 @@ class FakeApi:
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         call = Call(method, path, dict(params or {}), copy.deepcopy(body), content_type, accept)
         self.calls.append(call)

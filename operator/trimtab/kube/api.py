@@ -118,6 +118,7 @@ class Api(Protocol):
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         """Send a request and return the response, decoded if it is JSON.
 
@@ -129,9 +130,13 @@ class Api(Protocol):
             content_type: the media type of the body. For PATCH this is the patch type.
             accept: the media type of the response, or ``""`` for JSON. Other formats are returned as bytes.
             timeout: seconds for the complete request.
+            leading: returns whether this process is the leader. If given, it is called immediately before the request
+                is written to its connection, because the request may have waited for one, or the process may have been
+                stopped meanwhile.
 
         Raises:
             ApiError: the server responded with an error.
+            NotLeading: ``leading`` returned ``False``, so the request was not sent.
             Unreachable: there was no response.
         """
         ...
@@ -248,13 +253,16 @@ class NotLeading(Unreachable):
     Callers handle this error like a missing response.
     """
 
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method} {path}: not sent, because another process may be the leader")
+
 
 class LeaderOnlyApi:
     """An :class:`~trimtab.kube.api.Api` that sends requests only while this process is the leader.
 
     Args:
         api: sends the requests.
-        leading: returns whether this process is the leader. It is called before each request.
+        leading: returns whether this process is the leader. It is called for each request, and again when it is sent.
 
     Attributes:
         calls: the number of requests sent.
@@ -275,17 +283,26 @@ class LeaderOnlyApi:
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         """See :class:`~trimtab.kube.api.Api`.
 
         Raises:
             NotLeading: this process is not the leader, so the request was not sent.
         """
-        if not self._leading():
-            raise NotLeading(f"{method} {path}: not sent, because another process may be the leader")
+        own = self._leading
+        if not own():
+            raise NotLeading(method, path)
         self.calls += 1
         return await self._api.request(
-            method, path, params=params, body=body, content_type=content_type, accept=accept, timeout=timeout
+            method,
+            path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            accept=accept,
+            timeout=timeout,
+            leading=own if leading is None else lambda: own() and leading(),
         )
 
     def stream(

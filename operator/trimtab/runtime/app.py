@@ -383,7 +383,9 @@ class App:
             await _wait_for_first(stopping, definitions.wait_until_served(resource))
             if self._stop.is_set():
                 return
-            operator = KopfOperator(api, (resource,), missing=definitions.recheck, failed=self._failing)
+            operator = KopfOperator(
+                api, (resource,), missing=definitions.recheck, failed=self._failing, leading=self._leading
+            )
             register(operator.registry)
             check = KopfWatchCheck(api, resource, SYSTEM_CLOCK)
             check.register(operator.registry)

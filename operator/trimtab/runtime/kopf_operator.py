@@ -36,7 +36,8 @@ import aiohttp
 import kopf
 import msgspec
 
-from trimtab.kube.connection.transport import Transport
+from trimtab.kube.api import NotLeading
+from trimtab.kube.connection.transport import Request, Transport
 from trimtab.kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class KopfOperator:
         missing: called on each such 404.
         failed: called when a root task of Kopf has failed, before the other root tasks are ended, which may take a long
             time.
+        leading: returns whether this process is the leader. No patch is sent while it is not.
 
     Attributes:
         registry: the registry of the handlers.
@@ -113,13 +115,14 @@ class KopfOperator:
         *,
         missing: Callable[[], None] = lambda: None,
         failed: Callable[[], None] = lambda: None,
+        leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self.registry = kopf.OperatorRegistry()
         self._failed = failed
         self._watchers = {f"watcher for {each.plural}.{each.version}.{each.group}" for each in resources}
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
-        session = _SessionMiddleware(resources, missing)
+        session = _SessionMiddleware(resources, missing, leading)
 
         @kopf.on.login(registry=self.registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
@@ -202,11 +205,15 @@ class _SessionMiddleware:
     Args:
         resources: the watched resources.
         missing: called on each 404 of their collections.
+        leading: returns whether this process is the leader.
     """
 
-    def __init__(self, resources: Collection[Resource], missing: Callable[[], None]) -> None:
+    def __init__(
+        self, resources: Collection[Resource], missing: Callable[[], None], leading: Callable[[], bool]
+    ) -> None:
         self._paths = {each.path(): each for each in resources}
         self._missing = missing
+        self._leading = leading
         self._refused = False  # a patch since the last list
 
     async def __call__(
@@ -240,8 +247,13 @@ class _SessionMiddleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send a patch, again after a 409, and record a refusal that Kopf would drop."""
+        assert isinstance(request, Request)
+        request.leading = self._leading
         for pause in (*PATCH_RETRIES, None):
-            response = await handler(request)
+            try:
+                response = await handler(request)
+            except NotLeading as error:  # Kopf repeats a request after a connection error
+                raise aiohttp.ClientConnectionError(str(error)) from error
             if response.status != CONFLICT or pause is None:
                 break
             response.close()

@@ -114,7 +114,7 @@ async def test_uid_conflict_counts_as_deleted(api):
         (Conflict('cannot delete "uid"', status=409), ResponseCode.CONFLICT, "", True),
         (ServerError("etcd", status=500), ResponseCode.IN_DOUBT, "", True),
         (Unreachable("cut"), ResponseCode.IN_DOUBT, "", True),
-        (NotLeading("not sent"), ResponseCode.NOT_SENT, "", True),
+        (NotLeading("POST", "/eviction"), ResponseCode.NOT_SENT, "", True),
     ],
 )  # fmt: skip
 async def test_errors_map_to_response_codes_without_retry(api, error, answer, refuser, transient):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,7 @@ class Server(FakeApi):
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         self.taken += 1
         self.most = max(self.most, self.taken)

@@ -460,3 +460,48 @@ async def test_responses_that_arrive_together_are_all_returned(server, transport
     paths = [f"{NODES}/n{number}" for number in range(20)]
     answered = await asyncio.gather(*(transport.request("GET", path) for path in paths))
     assert [each["path"] for each in answered] == paths
+
+
+async def test_request_that_waits_for_a_connection_is_not_sent_after_the_lease_is_lost(server):
+    waiting, go_on, leads = asyncio.Event(), asyncio.Event(), True
+
+    async def hold(_request: web.Request) -> web.Response:
+        waiting.set()
+        await go_on.wait()
+        return web.json_response({})
+
+    server.answer(hold, answers.json({}))
+    async with Transport(ServerConfig(server=server.url), connections=1) as transport:
+        first = asyncio.create_task(transport.request("GET", NODES))
+        await waiting.wait()
+        second = asyncio.create_task(transport.request("DELETE", f"{NODES}/n1", leading=lambda: leads))
+        await asyncio.sleep(0.05)
+        leads = False
+        go_on.set()
+        with pytest.raises(kube_api.NotLeading):
+            await second
+        await first
+        await transport.request("GET", NODES)
+    assert [method for method, *_ in server.requests] == ["GET", "GET"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PATCH"])
+@pytest.mark.parametrize("last", range(3))
+async def test_leadership_is_checked_until_the_request_is_written(server, transport, method, last):
+    """A request with a body is written by a task that aiohttp starts, so that the process may be stopped before it."""
+    asked: list[bool] = []
+
+    def leading() -> bool:
+        asked.append(len(asked) < last)
+        return asked[-1]
+
+    body = None if method == "GET" else {"uid": "1"}
+    refused = last < 1 or (last < 2 and body is not None)
+    try:
+        await transport.request(method, f"{NODES}/n1", body=body, leading=leading)
+        assert not refused
+    except kube_api.NotLeading:
+        assert refused
+    await transport.request("GET", NODES)  # the connection pool is usable
+    assert [each[0] for each in server.requests] == [*([] if refused else [method]), "GET"]
+    assert asked.count(False) <= 1, "a refused request is not retried"

@@ -35,6 +35,7 @@ class ApiServer:
         self.initializing = 0  # number of requests that get 429, as after a CRD was created
         self.ending: dict[str, Any] | None = None  # an object that waits for our finalizer, with its definition
         self.released = False
+        self.patches = 0
         self.refusing: list[int] = []  # the statuses of the next patches of finalizers
         self.removed = asyncio.Event()
 
@@ -43,6 +44,7 @@ class ApiServer:
         if path == TAINT_MANAGERS.path():
             return await self._collection(request)
         if request.method == "PATCH" and path.startswith(TAINT_MANAGERS.path()):
+            self.patches += 1
             patch = await request.json()  # a merge patch of annotations, then a JSON patch of finalizers
             if isinstance(patch, list) and self.refusing:
                 status = self.refusing.pop(0)
@@ -130,6 +132,28 @@ def registered(operator: KopfOperator) -> KopfOperator:
 
     @kopf.on.event(*resource, registry=operator.registry)
     async def changed(**_: Any) -> None:
+        pass
+
+    return operator
+
+
+def removing(api: Any, transport: Transport, **options: Any) -> KopfOperator:
+    """Return an operator that has a finalizer to remove from an object that is being deleted."""
+    api.ending = {
+        "apiVersion": TAINT_MANAGERS.api_version,
+        "kind": TAINT_MANAGERS.kind,
+        "metadata": {
+            "name": "default",
+            "uid": "u",
+            "resourceVersion": "1",
+            "deletionTimestamp": "2026-11-22T12:00:00Z",
+            "finalizers": ["trimtab.dev/finalizer"],
+        },
+    }
+    operator = registered(KopfOperator(transport, (TAINT_MANAGERS,), **options))
+
+    @kopf.on.delete(TAINT_MANAGERS.group, TAINT_MANAGERS.version, TAINT_MANAGERS.plural, registry=operator.registry)
+    async def deleted(**_: Any) -> None:
         pass
 
     return operator
@@ -278,24 +302,7 @@ async def test_a_definition_that_is_being_deleted_when_it_starts_gets_its_finali
     monkeypatch.setattr(kopf_operator, "RELIST_DELAY", 0.01)
     async with serving() as (api, transport):
         api.refusing = refusing
-        api.ending = {
-            "apiVersion": TAINT_MANAGERS.api_version,
-            "kind": TAINT_MANAGERS.kind,
-            "metadata": {
-                "name": "default",
-                "uid": "u",
-                "resourceVersion": "1",
-                "deletionTimestamp": "2026-11-22T12:00:00Z",
-                "finalizers": ["trimtab.dev/finalizer"],
-            },
-        }
-        operator = registered(KopfOperator(transport, (TAINT_MANAGERS,)))
-        resource = (TAINT_MANAGERS.group, TAINT_MANAGERS.version, TAINT_MANAGERS.plural)
-
-        @kopf.on.delete(*resource, registry=operator.registry)
-        async def deleted(**_: Any) -> None:
-            pass
-
+        operator = removing(api, transport)
         running = operator.start()
         await until(lambda: not api.refusing)
         await until(lambda: api.watches)
@@ -305,6 +312,26 @@ async def test_a_definition_that_is_being_deleted_when_it_starts_gets_its_finali
             api.removed.set()  # the watch ends
         await until(lambda: api.released)
         assert api.lists >= lists
+        operator.stop()
+        api.removed.set()
+        await asyncio.wait_for(running, 10)
+
+
+async def test_former_leader_patches_nothing() -> None:
+    leads, asked = False, 0
+
+    def leading() -> bool:
+        nonlocal asked
+        asked += 1
+        return leads
+
+    async with serving() as (api, transport):
+        operator = removing(api, transport, leading=leading)
+        running = operator.start()
+        await until(lambda: asked)
+        assert not api.patches
+        leads = True
+        await until(lambda: api.released)
         operator.stop()
         api.removed.set()
         await asyncio.wait_for(running, 10)

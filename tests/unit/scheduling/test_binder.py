@@ -75,7 +75,7 @@ async def test_pod_is_bound_after_its_volumes_and_delays_no_other() -> None:
         (Forbidden("not allowed", status=403), "binding volumes: not allowed"),
         (Unreachable("no route"), "binding volumes: no route"),
         (ZeroDivisionError("bug"), "binding volumes: ZeroDivisionError: bug"),
-        (NotLeading("lease lost"), ""),
+        (NotLeading("POST", "/binding"), ""),
     ],
 )
 async def test_pod_whose_volumes_are_not_bound_returns_to_the_queue_without_them(

@@ -163,6 +163,7 @@ class Cluster:
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         parts = path.split("/")
         key = f"{parts[4]}/{parts[6]}"

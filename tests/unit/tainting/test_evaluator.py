@@ -170,7 +170,7 @@ ERRORS: dict[str, tuple[ApiError | Unreachable, tuple[DuePodResult, str, bool]]]
     "no login": (Unauthorized("who?", status=401), (DuePodResult.FAILED, "", False)),
     "a server's error": (ServerError("etcd", status=500), (DuePodResult.FAILED, "", True)),
     "no answer": (Unreachable("reset"), (DuePodResult.FAILED, "", True)),
-    "not sent": (NotLeading("not sent"), (DuePodResult.FAILED, "", False)),
+    "not sent": (NotLeading("POST", "/eviction"), (DuePodResult.FAILED, "", False)),
 }
 
 

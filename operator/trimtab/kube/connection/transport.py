@@ -20,9 +20,19 @@ from weakref import WeakSet
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
 
 from trimtab import __version__
-from trimtab.kube.api import ApiError, IdleTimeout, ServerError, TooManyRequests, Unreachable, error_from_response
+from trimtab.kube.api import (
+    ApiError,
+    IdleTimeout,
+    NotLeading,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+    error_from_response,
+)
 from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.credentials import Credentials, LoginMiddleware, credentials_for, tls_context
 from trimtab.kube.retry import READS, Backoff
@@ -164,6 +174,7 @@ class Transport:
             connector=self._connector,
             connector_owner=False,
             headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+            request_class=Request,
             middlewares=(*middlewares, self._login),
             proxy=self.config.proxy or None,
             read_bufsize=2**20,  # pages of lists have megabytes; the default of 64 KiB causes many wake-ups
@@ -181,6 +192,7 @@ class Transport:
         content_type: str = "application/json",
         accept: str = "",
         timeout: float = 30.0,
+        leading: Callable[[], bool] | None = None,
     ) -> Any:
         """See :meth:`trimtab.kube.api.Api.request`. ``timeout`` covers all attempts of a GET request together.
 
@@ -197,8 +209,16 @@ class Transport:
         while True:
             try:
                 return await self._send(
-                    method, path, params=params, data=data, headers=headers, timeout=deadline - loop.time()
+                    method,
+                    path,
+                    params=params,
+                    data=data,
+                    headers=headers,
+                    timeout=deadline - loop.time(),
+                    leading=leading,
                 )
+            except NotLeading:
+                raise
             except (Unreachable, TooManyRequests, ServerError) as error:
                 wait = max(self._retries.delay(retry, random=random.random), _retry_after(error))
                 if method != "GET" or self._retries.exhausted(retry) or loop.time() + wait >= deadline:
@@ -216,16 +236,25 @@ class Transport:
         data: bytes | None,
         headers: Mapping[str, str],
         timeout: float,
+        leading: Callable[[], bool] | None,
     ) -> Any:
         """Send a request once, without retries."""
         limits = aiohttp.ClientTimeout(total=max(timeout, 0.001), sock_connect=CONNECT_TIMEOUT)
         url = self.config.server + path
         loop = asyncio.get_running_loop()
         began, status = loop.time(), 0
+        middlewares = None if leading is None else (_only_while(leading), self._login)
         try:
             with _reaching(method, url):
                 async with self._session().request(
-                    method, url, params=params, data=data, headers=headers, timeout=limits, allow_redirects=False
+                    method,
+                    url,
+                    params=params,
+                    data=data,
+                    headers=headers,
+                    timeout=limits,
+                    allow_redirects=False,
+                    middlewares=middlewares,
                 ) as response:
                     body = await response.read()
                     status = response.status
@@ -283,6 +312,53 @@ class Transport:
         if self._own is None or self._own.closed:
             self._own = self.borrowed_session()
         return self._own
+
+
+class Request(aiohttp.ClientRequest):
+    """A request that may be sent only while this process is the leader.
+
+    It asks in the last steps before the bytes are written to the connection. Until then it may have waited for a
+    connection of the pool, or the process may have been stopped for longer than the Lease lasts.
+
+    Attributes:
+        leading: returns whether this process is the leader; ``None`` if any process may send the request.
+    """
+
+    leading: Callable[[], bool] | None = None
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send the headers, and start the task that sends them with the body.
+
+        Raises:
+            NotLeading: this process is not the leader, so nothing was sent.
+        """
+        if self._refused:
+            raise NotLeading(self.method, self.url.path)
+        return await super().send(conn)
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> None:
+        """Send the headers and the body, or let the response raise :class:`NotLeading`."""
+        if not self._refused:
+            await super().write_bytes(writer, conn, content_length)
+            return
+        if conn.protocol is not None:
+            conn.protocol.set_exception(NotLeading(self.method, self.url.path))
+        conn.close()
+
+    @property
+    def _refused(self) -> bool:
+        return self.leading is not None and not self.leading()
+
+
+def _only_while(leading: Callable[[], bool]) -> aiohttp.ClientMiddlewareType:
+    async def middleware(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        assert isinstance(request, Request)
+        request.leading = leading
+        return await send(request)
+
+    return middleware
 
 
 class IterationTurns:

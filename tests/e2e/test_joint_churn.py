@@ -5,11 +5,12 @@ separated by commas. Another test injects faults between the operator and the AP
 TRIMTAB_E2E_FAULTS (300 unless given).
 
 The last test does everything at once, with kills and faults as steps, for the seconds in TRIMTAB_E2E_EVERYTHING (120
-unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods. If it fails, it prints its steps as a regression
-test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs on new clusters. With ``--cluster=kind`` or
-``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that cluster, with the descheduler only, and skips
-the steps in ``LOCAL_ONLY``. TRIMTAB_E2E_AUDIT_LOG names the audit log of that cluster's API server, which must have the
-policy that ``python -m tests.fixtures.cluster_history`` prints; without the log, no invariant is checked.
+unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods, with huge on 300 nodes with 2,000 pods. If it
+fails, it prints its steps as a regression test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs
+on new clusters. With ``--cluster=kind`` or ``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that
+cluster, with the descheduler only, and skips the steps in ``LOCAL_ONLY``. TRIMTAB_E2E_AUDIT_LOG names the audit log of
+that cluster's API server, which must have the policy that ``python -m tests.fixtures.cluster_history`` prints; without
+the log, no invariant is checked.
 
 TRIMTAB_E2E_BROKEN names operators with one broken line (``all`` for all of them); each must violate its invariant
 within the seconds in TRIMTAB_E2E_BROKEN_SECONDS (90 unless given).
@@ -30,6 +31,7 @@ from tests.fixtures import fault_proxy as faults
 from tests.fixtures.audit import require_none
 from tests.fixtures.autoscaling import SHORT
 from tests.fixtures.churn import (
+    HUGE,
     LARGE,
     LOW,
     MODEST,
@@ -68,7 +70,7 @@ FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
 EVERYTHING_SECONDS = float(os.environ.get("TRIMTAB_E2E_EVERYTHING", "120"))
 SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "")
-SIZES = {"small": SMALL, "large": LARGE, "modest": MODEST}
+SIZES = {"small": SMALL, "large": LARGE, "huge": HUGE, "modest": MODEST}
 AUDIT_LOG = os.environ.get("TRIMTAB_E2E_AUDIT_LOG", "")
 SHRINK_RUNS = int(os.environ.get("TRIMTAB_E2E_SHRINK", "0"))
 SLOW_PACE = 12

@@ -15,6 +15,7 @@ from tests.fixtures.joint import (
     TOLERATION,
     PodLife,
     TaintInterval,
+    evicted_elsewhere,
     evictions_without_uid,
     missed_deadlines,
     repeated_evictions,
@@ -123,3 +124,15 @@ PRIORITIES = {"shop/batch-1": -10, "shop/web-1": 0, "shop/web-2": 0, "shop/urgen
 )
 def test_priority_of_a_victim_is_below_the_one_of_its_preemptor(victim: str, preemptor: str, wrong: bool) -> None:
     assert bool(wrong_victims({victim: preemptor}, PRIORITIES)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("nodes", "elsewhere"),
+    [(["stable-1"], 1), (["flaky-1"], 0), (["flaky-1", "stable-1"], 0), (["stable-1", "stable-2"], 1)],
+    ids=["wrong node", "right node", "StatefulSet whose next pod is elsewhere", "StatefulSet on wrong nodes"],
+)
+def test_pod_is_evicted_for_pressure_of_its_own_node(nodes: list[str], elsewhere: int) -> None:
+    named = [life(150.0, how="evict", node=each) for each in nodes]
+
+    assert len(evicted_elsewhere({"shop/web-1": named}, {"web-1"})) == elsewhere
+    assert evicted_elsewhere({"shop/web-1": named}, {"web-2"}) == []

@@ -23,6 +23,7 @@ from trimtab.disruption.evictor.requests import (
     AUTOSCALER,
     DESCHEDULER,
     EVICTION_CONDITION,
+    SCHEDULING,
     TAINTING,
     EvictionRequest,
     Requester,
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.looptime
 POLICY = Requester(DESCHEDULER, "spread", "RemoveDuplicates")
 DRAIN = Requester(AUTOSCALER, "removal of node n1")
 TAINTS = Requester(TAINTING, "cluster")
+SCHEDULER = Requester(SCHEDULING, "default-scheduler")
 TAKEN = AttemptResult(EVICTED, reasons.EVICTED, "")
 
 
@@ -123,6 +125,18 @@ async def test_request_with_deadline_does_not_repeat_a_granted_eviction_before_t
     world.evictor.cancel(admitted(world, own, TAINTS, deadline=0.0, how="Delete"))
     await asyncio.sleep(2)
     admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+
+
+async def test_victim_of_two_preemptors_is_evicted_once():
+    world = World()
+    pod = world.add("web-1")
+    first = admitted(world, pod, SCHEDULER, deadline=0.0)
+    assert waits(world, pod, SCHEDULER, deadline=1.0).reason == reasons.WAITING_FOR_EVICTION
+    world.evictor.conclude(first, AttemptResult(FAILED, reasons.EVICTION_FAILED, "", retry=True))
+    second = admitted(world, pod, SCHEDULER, deadline=1.0)
+    world.evictor.conclude(second, TAKEN)
+    assert waits(world, pod, SCHEDULER, deadline=2.0, how="Delete").reason == reasons.WAITING_FOR_EVICTION
+    admitted(world, pod, TAINTS, deadline=0.0, how="Delete", grace_period=0)
 
 
 async def test_request_with_deadline_ignores_other_requesters_of_the_pod():

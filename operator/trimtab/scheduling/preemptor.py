@@ -254,14 +254,15 @@ class PreemptionExecutor:
     # --- victims --------------------------------------------------------------------------------------------------
 
     async def _remove(self, running: _Running, victim: Pod) -> bool:
-        """Remove one victim, and return whether it is terminating or no longer exists."""
+        """Remove one victim, and return whether it no longer needs room on the node."""
         tries = 1
         while True:
             async with self._slots:
                 if not self._needed(running):
                     return False
                 current = self._lister.pod(victim.key)
-                if current is None or _leaving(current, victim):
+                elsewhere = current is not None and current.node not in ("", running.preemption.node)
+                if current is None or _leaving(current, victim) or elsewhere:
                     return True
                 if not current.node and self._cancel_binding(current):
                     self._report(running, current)

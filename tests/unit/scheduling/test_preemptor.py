@@ -348,6 +348,13 @@ async def test_victim_whose_binding_was_sent_is_evicted():
     assert ("evict", "waiting") in cluster.sent
 
 
+async def test_victim_that_was_bound_to_another_node_is_not_evicted():
+    cluster = Cluster()
+    victim, pod = cluster.add("low", node="n2"), cluster.preemptor()
+    assert await cluster.preempted(pod, msgspec.structs.replace(victim, node="n1"))
+    assert cluster.sent == [("nominate", "high")]
+
+
 async def test_ends_when_the_watch_shows_that_the_victims_are_terminating():
     cluster = Cluster(lag=3.0)
     victim, pod = cluster.add("low"), cluster.preemptor()

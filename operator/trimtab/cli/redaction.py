@@ -5,13 +5,13 @@ that trimtab reads. The fields that planners read are those of the structs that 
 and :mod:`trimtab.kube.wire.custom_json`). None of the structs contains environment, commands, arguments, probes or
 hooks, which may contain passwords and tokens. Fields of later Kubernetes versions are omitted.
 
-In the remaining fields, free text is removed (messages of conditions and of failed machines), credentials are removed
-from images (everything before ``@``), and volume handles, which may contain anything, are replaced with digests.
+In the remaining fields, free text is removed (messages of conditions, of failed machines and of trimtab's own custom
+resources, because these quote other programs), credentials are removed from images (everything before ``@``), and
+identifiers of the cloud are replaced with pseudonyms. Pseudonyms are digests, so that equal identifiers remain equal in
+all files, for planners and for ``trimtab diff``.
 
 Of trimtab's own custom resources, the files contain the fields of their types (:mod:`trimtab.api`), without the
-certificates of scheduler extenders. Their messages are written by trimtab and are kept, because ``trimtab history`` and
-``trimtab explain`` show them. Messages of other programs that they quote may contain URLs, of which user names,
-passwords and queries are removed.
+certificates of scheduler extenders.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ from trimtab.kube.wire.projection.machine import SIZES
 
 Manifest = dict[str, Any]
 
-Allowed = Mapping[str, Any] | None
-"""The allowed keys of an object, each with the allowed keys of its value; ``None`` allows everything."""
+Rewrite = Callable[[str], str]
+Allowed = Mapping[str, Any] | Rewrite | None
+"""The allowed keys of an object, each with the allowed keys of its value.
+
+``None`` allows everything, and a function rewrites a string or the strings of a list.
+"""
 
 _TIMES: Final = dict.fromkeys(("startedAt", "finishedAt"))
 _STATE: Final = dict.fromkeys(("reason", "exitCode")) | _TIMES
@@ -102,33 +106,83 @@ def _without_credentials(image: str) -> str:
     return name.rpartition("@")[2] + ("" if digest is None else digest.group())
 
 
-def _digest(handle: str) -> str:
-    return hashlib.sha256(handle.encode(errors="replace")).hexdigest()[:32] if handle else ""
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32] if text else ""
 
 
-Rewrites = Mapping[str, Callable[[str], str]]
-"""The functions that rewrite string values, by key."""
+_EBS_URL: Final = re.compile(r"aws://(?P<zone>[^/]*)/(?P<before>/*)(?P<disk>vol-[^/]*)(?P<after>/*)", re.DOTALL)
+_TRANSLATED_DISK: Final = re.compile(
+    r"(?P<path>projects/UNSPECIFIED/(?:zones|regions)/[a-zA-Z0-9-]+/disks/)(?P<disk>.+)", re.DOTALL
+)
 
-_REWRITE: Final[Rewrites] = {
-    "image": _without_credentials,
-    "reference": _without_credentials,
-    "names": _without_credentials,
-    "volumeHandle": _digest,
-    "message": lambda _: "",
-    **dict.fromkeys(("errorMessage", "failureMessage"), lambda text: LEFT_OUT if text else ""),
+
+def _volume_pseudonym(volume: str) -> str:
+    """Return a digest of a volume's identifier, in the form from which a CSI volume handle is derived.
+
+    For example, the pseudonyms of the EBS volumes ``aws://zone/vol-1`` and ``vol-1`` denote the same volume, and those
+    of the disk ``pd-1`` and of the handle ``projects/UNSPECIFIED/zones/zone/disks/pd-1`` too
+    (:mod:`trimtab.kube.rules.in_tree_volumes`).
+    """
+    ebs = _EBS_URL.fullmatch(volume)
+    if ebs is not None:
+        return f"aws://{_digest(ebs['zone'])}/{ebs['before']}{_volume_pseudonym(ebs['disk'])}{ebs['after']}"
+    translated = _TRANSLATED_DISK.fullmatch(volume)
+    if translated is not None:
+        return translated["path"] + _volume_pseudonym(translated["disk"])
+    prefix = next((each for each in ("aws://", "vol-") if volume.startswith(each)), "")
+    return prefix + _digest(volume)
+
+
+_SCHEME: Final = re.compile(r"[a-z0-9]{1,16}://")
+
+
+def _instance_pseudonym(provider_id: str) -> str:
+    """Return a provider ID without the account, subscription or project.
+
+    Two pseudonyms are equal if the IDs are, and so are their parts after the last slash. Machines and nodes are matched
+    by either. The scheme, such as ``aws://``, is kept for human readers.
+    """
+    path, slash, instance = provider_id.rpartition("/")
+    if not slash:
+        return _digest(provider_id)
+    scheme = _SCHEME.match(provider_id)
+    return ("" if scheme is None else scheme.group()) + f"{_digest(path + slash)}/{_digest(instance)}"
+
+
+_PSEUDONYMS: Final[Mapping[type[Struct], Mapping[str, Rewrite]]] = {
+    slim_json.NodeSpec: {"providerID": _instance_pseudonym},
+    custom_json.MachineSpec: {"providerID": _instance_pseudonym},
+    custom_json.MachineSetSpec: {"providerIDList": _instance_pseudonym},
+    slim_json.CSIPersistentVolumeSource: {"volumeHandle": _volume_pseudonym},
+    slim_json.AWSElasticBlockStoreVolumeSource: {"volumeID": _volume_pseudonym},
+    slim_json.CinderVolumeSource: {"volumeID": _volume_pseudonym},
+    slim_json.PortworxVolumeSource: {"volumeID": _volume_pseudonym},
+    slim_json.AzureDiskVolumeSource: {"diskURI": _volume_pseudonym},
+    slim_json.GCEPersistentDiskVolumeSource: {"pdName": _volume_pseudonym},
+    slim_json.ISCSIVolumeSource: {"iqn": _digest},
+    # A pool without a name is the pool "rbd".
+    slim_json.RBDVolumeSource: {
+        "monitors": _digest,
+        "image": _digest,
+        "pool": lambda pool: pool if pool == "rbd" else _digest(pool),
+    },
 }
-"""The rewrites of all kinds, except trimtab's own custom resources."""
-
-_URL_LOGIN: Final = re.compile(r"(?<=://)[^\s/?#@\"']*@")
-_URL_QUERY: Final = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
+"""The fields that identify instances and volumes, by struct, and their pseudonyms. Planners only compare them."""
 
 
-def _without_url_secrets(text: str) -> str:
-    return _URL_QUERY.sub(r"\1", _URL_LOGIN.sub("", text))
+def _left_out(text: str) -> str:
+    return LEFT_OUT if text else ""
 
 
-_REWRITE_OWN: Final[Rewrites] = dict.fromkeys(
-    ("message", "paused", "problem", "resultMessage", "unhealthy"), _without_url_secrets
+_REWRITE: Final[Mapping[str, Rewrite]] = {
+    **dict.fromkeys(("image", "reference", "names"), _without_credentials),
+    "message": lambda _: "",
+    **dict.fromkeys(("errorMessage", "failureMessage"), _left_out),
+}
+"""The functions that rewrite string values, by key, in all kinds except trimtab's own custom resources."""
+
+_REWRITE_OWN: Final[Mapping[str, Rewrite]] = dict.fromkeys(
+    ("message", "paused", "problem", "resultMessage", "unhealthy"), _left_out
 )
 """The rewrites of trimtab's own custom resources."""
 
@@ -151,9 +205,11 @@ def redact(kind: str, item: Manifest) -> Manifest:
     return kept
 
 
-def _redacted(value: Any, allowed: Allowed, rewrites: Rewrites) -> Any:
+def _redacted(value: Any, allowed: Allowed, rewrites: Mapping[str, Rewrite]) -> Any:
     if allowed is None:
         return value
+    if callable(allowed):
+        return _rewritten(allowed, value)
     if isinstance(value, dict):
         return {
             key: {name: text for name, text in inner.items() if is_read(name)}
@@ -168,7 +224,7 @@ def _redacted(value: Any, allowed: Allowed, rewrites: Rewrites) -> Any:
     return None
 
 
-def _rewritten(rewrite: Callable[[str], str] | None, value: Any) -> Any:
+def _rewritten(rewrite: Rewrite | None, value: Any) -> Any:
     if rewrite is None:
         return value
     if isinstance(value, list):
@@ -184,11 +240,11 @@ def _get_path(value: Any, *path: str) -> Any:
 
 @cache
 def _allowed(message: type[Struct]) -> Mapping[str, Allowed]:
-    """Return the JSON keys of a struct's fields, each with the allowed keys of its value."""
+    """Return the JSON keys of a struct's fields, each with the allowed keys or the rewrite of its value."""
     hints = get_type_hints(message)
     kept = {field.encode_name: _kept_fields(hints[field.name]) for field in msgspec.structs.fields(message)}
     for base in message.__mro__:
-        kept |= _EXTRA_FIELDS.get(base, {})
+        kept |= {**_EXTRA_FIELDS.get(base, {}), **_PSEUDONYMS.get(base, {})}
     return {name: allowed for name, allowed in kept.items() if name not in _EXCLUDED_FIELDS.get(message, ())}
 
 

@@ -7,15 +7,18 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
-from trimtab.autoscaling.groups import MachineState, build_groups
+from trimtab.autoscaling.groups import MachineState, NodeGroup, build_groups
 from trimtab.autoscaling.template import build_templates
+from trimtab.cli.redaction import redact
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import AnyMachine
+from trimtab.kube.wire.decode import decode_object
 
 NODES = [f"n{number}" for number in range(5)]
-IDS = ["x://1", "x://2", "x://3"]
+IDS = ["x://1", "x://2", "x://3", "x://acme/1"]
 MAKERS = [
     lambda name: machine_set(name, "default"),
     lambda name: cluster_machine_set(name),
@@ -54,7 +57,7 @@ CHANGES = [
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> list[Any]:
+def built_worlds(draw: st.DrawFn) -> list[Any]:
     """Groups of all kinds with machines and nodes that reference each other at random."""
     built = [each for number in range(draw(st.integers(1, 4))) for each in draw(owners(number))]
     for name in draw(st.lists(st.sampled_from(NODES), unique=True)):
@@ -65,7 +68,11 @@ def worlds(draw: st.DrawFn) -> list[Any]:
             claimed = f"default/m{draw(st.integers(0, 3))}-{draw(st.integers(0, 2))}"
             there.annotations({"machine.openshift.io/machine": claimed})
         built.append(there)
-    return [builder.build() for builder in built]
+    return built
+
+
+def worlds() -> st.SearchStrategy[list[Any]]:
+    return built_worlds().map(lambda built: [builder.build() for builder in built])
 
 
 @given(worlds())
@@ -100,3 +107,17 @@ def test_group_has_a_template_or_a_problem(objects: list[Any]) -> None:
         assert template.node.ready
         assert not template.node.unschedulable
         assert all(amount >= 0 for amount in template.free.values())
+
+
+@given(built_worlds())
+def test_groups_of_a_snapshot_file_are_those_of_the_cluster(built: list[Any]) -> None:
+    manifests = [builder.manifest() for builder in built]
+    redacted = [redact(each["kind"], each) for each in manifests]
+    live, kept = (build_groups(Snapshot(map(decode_object, each))) for each in (manifests, redacted))
+
+    assert list(map(without_messages, kept.all)) == list(map(without_messages, live.all))
+    assert [(each.name, each.reason) for each in kept.problems] == [(each.name, each.reason) for each in live.problems]
+
+
+def without_messages(group: NodeGroup) -> NodeGroup:
+    return replace(group, machines=tuple(replace(each, message="") for each in group.machines))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from trimtab.cli import redaction
 from trimtab.cli.redaction import redact
 from trimtab.cluster.kinds import ADDITIONAL, AUTOSCALING, OWNERS, VOLUMES
 from trimtab.inspection.history import entries_of
+from trimtab.kube.rules.in_tree_volumes import TranslationError, handle_of
 from trimtab.kube.wire.decode import decode_object
 
 SECRET = "s3cr3t"
@@ -103,9 +104,14 @@ def test_redaction_does_not_change_decoded_pods() -> None:
 def rewritten(manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest with the texts that a snapshot rewrites; all else is as it was."""
     plain = copy.deepcopy(manifest)
-    csi = plain.get("spec", {}).get("csi") or {}
-    if csi.get("volumeHandle"):
-        csi["volumeHandle"] = hashlib.sha256(csi["volumeHandle"].encode()).hexdigest()[:32]
+    spec = plain.get("spec") or {}
+    for source, key in (("csi", "volumeHandle"), ("awsElasticBlockStore", "volumeID")):
+        if (spec.get(source) or {}).get(key):
+            spec[source][key] = redaction._volume_pseudonym(spec[source][key])
+    if spec.get("providerID"):
+        spec["providerID"] = redaction._instance_pseudonym(spec["providerID"])
+    if spec.get("providerIDList"):
+        spec["providerIDList"] = list(map(redaction._instance_pseudonym, spec["providerIDList"]))
     status = plain.get("status") or {}
     for key in ("errorMessage", "failureMessage"):
         if status.get(key):
@@ -203,8 +209,8 @@ def test_sparse_volumes_owners_and_machines_are_redacted(kind, parts) -> None:
         ("azureFile", {"secretName": SECRET, "shareName": SECRET}, {}),
         (
             "azureDisk",
-            {"diskURI": "/x", "kind": "Managed", "cachingMode": "None"},
-            {"diskURI": "/x", "kind": "Managed"},
+            {"diskURI": "", "kind": "Managed", "cachingMode": "None"},
+            {"diskURI": "", "kind": "Managed"},
         ),
         ("aSourceOfALaterKubernetes", {"token": SECRET}, None),
     ],
@@ -238,7 +244,9 @@ def test_no_kind_keeps_secret_fields() -> None:
 
 
 def keys(allowed: Any) -> list[str]:
-    return [each for key, below in (allowed or {}).items() for each in (key, *keys(below))]
+    if allowed is None or callable(allowed):
+        return []
+    return [each for key, below in allowed.items() for each in (key, *keys(below))]
 
 
 @pytest.mark.parametrize(
@@ -353,13 +361,103 @@ def test_an_image_keeps_its_name_and_digest() -> None:
     assert container["image"] == f"registry.example/x@sha256:{'0' * 64}"
 
 
-def test_equal_volume_handles_stay_equal() -> None:
-    handles = [
-        redact("PersistentVolume", {"spec": {"csi": {"driver": "d", "volumeHandle": handle}}})["spec"]["csi"]
-        for handle in ("a", "a", "b")
-    ]
+DISKS = [
+    ("csi", "vol-1"),
+    ("csi", "vol-2"),
+    ("csi", "aws://us-east-1a/vol-1"),
+    ("csi", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/pd-1"),
+    ("csi", "projects/acme/zones/b/disks/pd-1"),
+    ("awsElasticBlockStore", "vol-1"),
+    ("awsElasticBlockStore", "aws://us-east-1a/vol-1"),
+    ("awsElasticBlockStore", "aws:///vol-1"),
+    ("awsElasticBlockStore", "aws://us-east-1a/vol-2/"),
+    ("awsElasticBlockStore", "aws://us-east-1a/other"),
+    ("gcePersistentDisk", "pd-1"),
+    ("gcePersistentDisk", "vol-1"),
+    ("azureDisk", "/subscriptions/acme/resourceGroups/acme/disks/pd-1"),
+    ("azureDisk", "/subscriptions/ACME/resourceGroups/acme/disks/pd-1"),
+    ("cinder", "pd-1"),
+    ("portworxVolume", "pd-1"),
+]
+DISK_FIELDS = {"csi": "volumeHandle", "gcePersistentDisk": "pdName", "azureDisk": "diskURI"}
 
-    assert handles[0] == handles[1] != handles[2]
+
+def translated(source: str, disk: str) -> str:
+    try:
+        return disk if source == "csi" else handle_of(source, disk)
+    except TranslationError:
+        return "untranslatable"
+
+
+def test_volumes_are_equal_in_a_snapshot_if_they_are_in_the_cluster() -> None:
+    kept = []
+    for source, disk in DISKS:
+        field = DISK_FIELDS.get(source, "volumeID")
+        spec = redact("PersistentVolume", {"spec": {source: {field: disk}}})["spec"]
+        inline = redact("Pod", {"spec": {"volumes": [{"name": "v", source: {field: disk}}]}})["spec"]["volumes"][0]
+        assert inline.get(source, {}).get(field) in ((None,) if source == "csi" else (spec[source][field],))
+        kept.append((source, spec[source][field]))
+
+    for identity in (lambda source, disk: disk, translated):
+        before, after = ([identity(*each) for each in found] for found in (DISKS, kept))
+        assert partition(before) == partition(after)
+    assert not any(text in disk for _, disk in kept for text in ("acme", "pd-1", "east"))
+
+
+def partition(values: list[str]) -> list[int]:
+    """Return the index of the first equal value, for each value."""
+    return [values.index(each) for each in values]
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ({"rbd": {"monitors": ["10.0.0.1:6789"], "image": "acme-disk", "pool": "acme"}}, ()),
+        ({"rbd": {"monitors": ["acme.example:6789"], "image": "a b", "pool": "rbd"}}, ("rbd",)),
+        ({"iscsi": {"iqn": "iqn.2001-04.example.acme:disk"}}, ()),
+    ],
+)
+def test_shared_disks_of_pods_are_pseudonyms(source, kept) -> None:
+    [volume] = redact("Pod", {"spec": {"volumes": [{"name": "v", **source}]}})["spec"]["volumes"]
+
+    texts = [text for each in volume.values() if isinstance(each, dict) for text in strings(each)]
+    assert texts
+    assert [text for text in texts if not re.fullmatch("[0-9a-f]{32}", text)] == list(kept)
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [text for each in (value.values() if isinstance(value, dict) else value) for text in strings(each)]
+
+
+SUBSCRIPTION = "5ab1e5ca-0000-4000-8000-000000000001"
+PROVIDER_IDS = [
+    f"azure:///subscriptions/{SUBSCRIPTION}/resourceGroups/acme/providers/Microsoft.Compute/virtualMachines/a",
+    f"azure:///subscriptions/{SUBSCRIPTION.upper()}/resourceGroups/acme/providers/Microsoft.Compute/virtualMachines/a",
+    "gce://acme-project/europe-west1-b/a",
+    "gce://acme-project/europe-west1-b/b",
+    "aws:///eu-west-1a/i-0acme",
+    "aws:///eu-west-1b/i-0acme",
+    "a",
+    "acme:b",
+    "openstack://a/",
+    "",
+]
+
+
+@pytest.mark.parametrize("part", [lambda text: text, lambda text: text.rpartition("/")[2]], ids=["whole", "instance"])
+def test_provider_ids_are_equal_in_a_snapshot_if_they_are_in_the_cluster(part) -> None:
+    nodes, machines = (
+        [redact(kind, {"spec": {"providerID": each}})["spec"]["providerID"] for each in PROVIDER_IDS]
+        for kind in ("Node", "Machine")
+    )
+    pool = redact("MachinePool", {"spec": {"providerIDList": PROVIDER_IDS}})["spec"]["providerIDList"]
+
+    assert nodes == machines == pool
+    assert partition(list(map(part, nodes))) == partition(list(map(part, PROVIDER_IDS)))
+    assert not any(text in each.lower() for each in nodes for text in ("acme", SUBSCRIPTION, "europe", "eu-west"))
+    assert [each.partition("//")[0] for each in nodes[:3]] == ["azure:", "azure:", "gce:"]
 
 
 def test_addresses_of_nodes_are_left_out() -> None:
@@ -415,10 +513,37 @@ def from_json(manifest: dict[str, Any]) -> dict[str, Any]:
     return decoded
 
 
-def test_history_entries_are_kept_as_they_are() -> None:
-    stored = from_json(record("a", entry("web-1", message="2 pods on n1", target="n2", owner="ReplicaSet/web")))
+def test_history_entries_are_kept_without_their_messages() -> None:
+    stored = from_json(record("a", entry("web-1", message=SECRET, target="n2", owner="ReplicaSet/web")))
+    expected = from_json(record("a", entry("web-1", message=redaction.LEFT_OUT, target="n2", owner="ReplicaSet/web")))
 
-    assert entries_of([redact("HistoryRecord", stored)]) == entries_of([stored]) != ()
+    assert entries_of([redact("HistoryRecord", stored)]) == entries_of([expected]) != ()
+
+
+FREE_TEXT = {"message", "paused", "problem", "resultMessage", "unhealthy"}
+
+
+def _full(allowed: Any, text: str) -> Any:
+    """Return an object with this text in every field of an own kind."""
+    return text if not isinstance(allowed, dict) else {key: _full(below, text) for key, below in allowed.items()}
+
+
+@pytest.mark.parametrize("kind", redaction.OWN_TYPES)
+def test_no_free_text_of_own_kinds_is_written(kind) -> None:
+    status = redaction._BY_KIND[kind].get("status") or {}
+    redacted = redact(kind, {"status": _full(status, SECRET)}).get("status", {})
+
+    kept = {key for key, text in leaves(redacted) if text == SECRET}
+    assert not kept & FREE_TEXT
+    assert {key for key, text in leaves(redacted) if text == redaction.LEFT_OUT} <= FREE_TEXT
+
+
+def leaves(value: Any) -> list[tuple[str, Any]]:
+    return [
+        found
+        for key, below in value.items()
+        for found in (leaves(below) if isinstance(below, dict) else [(key, below)])
+    ]
 
 
 def test_certificates_of_extenders_are_left_out() -> None:
@@ -453,18 +578,3 @@ def test_credentials_are_removed_from_images(image: str, kept: str) -> None:
     manifest = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
 
     assert redact("Pod", manifest)["spec"]["containers"][0].get("image") == kept
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("n1 is above 80%: 3 pods moved to n2@zone", "n1 is above 80%: 3 pods moved to n2@zone"),
-        (f'Post "https://u:{SECRET}@hook.example/v?token={SECRET}": EOF', 'Post "https://hook.example/v": EOF'),
-        (f"https://{SECRET}@a/b, https://c?x={SECRET} d", "https://a/b, https://c d"),
-    ],
-)
-def test_messages_are_kept_without_secrets_of_urls(text, kept) -> None:
-    stored = from_json(record("a", entry("web-1", message=text, result="Refused", result_message=text)))
-    [redacted] = redact("HistoryRecord", stored)["spec"]["entries"]
-
-    assert (redacted["message"], redacted["resultMessage"]) == (kept, kept)

@@ -32,10 +32,12 @@ from trimtab.api.plan import Plan
 from trimtab.autoscaling.actuation.removal import RemovalResult
 from trimtab.autoscaling.cluster_state.readiness import ClusterHealth, Readiness
 from trimtab.autoscaling.cluster_state.state import AutoscalerState, GroupFinding
-from trimtab.autoscaling.groups import ObjectProblem
+from trimtab.autoscaling.groups import GroupMachine, MachineState, ObjectProblem
 from trimtab.autoscaling.providers.outcome import ScaleFailure
 from trimtab.autoscaling.report.iteration_report import IterationReport
 from trimtab.autoscaling.report.metrics import AutoscalerMetrics, CompatibleMetrics
+from trimtab.autoscaling.report.status import group_statuses
+from trimtab.autoscaling.report.status_config_map import upstream_status
 
 OURS, THEIRS = "trimtab_autoscaler_", "cluster_autoscaler_"
 
@@ -273,3 +275,26 @@ def test_number_of_series_is_bounded(counted: Counted) -> None:
     labels = {value for sample in samples for value in sample.labels.values()}
     assert labels.isdisjoint({*made.groups.of_node, *made.pending_pods})
     assert len(counted(f"{OURS}group_target_nodes")) == 500
+
+
+def test_upcoming_nodes_are_the_same_in_status_config_map_and_metrics(counted: Counted) -> None:
+    """One machine has no node, the node of another starts, and that of a third starts and is not linked to it yet."""
+    machines = (
+        GroupMachine("m", "1", MachineState.RUNNING, node="n1"),
+        GroupMachine("m", "2", MachineState.RUNNING, node="n2"),
+        GroupMachine("m", "3", MachineState.UNCONFIRMED, unconfirmed_node="n3"),
+        GroupMachine("m", "4", MachineState.PENDING),
+    )
+    states = {"n1": Readiness.READY, "n2": Readiness.STARTING, "n3": Readiness.STARTING, "other": Readiness.READY}
+    made = report(group(target=4, machines=machines), readiness=states)
+    counted.observe(made)
+    ((status,), _) = group_statuses(made, budget=100_000)
+    document = upstream_status(made, None)
+    (of_group,) = document.node_groups
+    assert document.cluster_wide is not None
+
+    ours = counted(f"{THEIRS}nodes_count")
+    counts = [document.cluster_wide.health.node_counts, of_group.health.node_counts]
+    assert status.upcoming == 3
+    assert [each.unregistered + each.registered.not_started for each in counts] == [3, 3]
+    assert ours["unregistered",] + ours["notStarted",] == 3

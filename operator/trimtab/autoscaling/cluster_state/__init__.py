@@ -24,6 +24,8 @@ from trimtab.autoscaling.cluster_state.readiness import (
     HealthSettings,
     Readiness,
     assess_health,
+    count_by_readiness,
+    count_upcoming,
     readiness_by_node,
 )
 from trimtab.autoscaling.cluster_state.state import (
@@ -50,6 +52,8 @@ __all__ = [
     "advance",
     "assess_health",
     "backoff_messages",
+    "count_by_readiness",
+    "count_upcoming",
     "inputs_from_status",
     "inputs_with_state",
     "provision_seconds",

@@ -8,7 +8,7 @@ autoscaler's state is kept meanwhile.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
@@ -69,6 +69,33 @@ def node_readiness(node: Node, options: GroupOptions, *, now: float, startup: Co
     if node.created is not None and now - node.created < limit:
         return Readiness.STARTING
     return Readiness.UNREADY if unwell else Readiness.READY
+
+
+def count_by_readiness(groups: Groups, node_readiness: Mapping[str, Readiness]) -> defaultdict[str, Counter[Readiness]]:
+    """Return the number of nodes by readiness, by group id. The id of nodes without a group is empty.
+
+    Starting nodes that do not confirm their machines count toward the groups of these machines, although they belong to
+    no group yet.
+    """
+    group_of = dict(groups.of_node)
+    for group in groups.all:
+        for machine in group.in_state(MachineState.UNCONFIRMED):
+            if node_readiness.get(machine.unconfirmed_node) is Readiness.STARTING:
+                group_of.setdefault(machine.unconfirmed_node, group.id)
+    counts: defaultdict[str, Counter[Readiness]] = defaultdict(Counter)
+    for name, readiness in node_readiness.items():
+        counts[group_of.get(name, "")][readiness] += 1
+    return counts
+
+
+def count_upcoming(group: NodeGroup, counts: Mapping[Readiness, int]) -> int:
+    """Return the number of a group's requested nodes that have not registered yet or are still starting.
+
+    Args:
+        group: the group.
+        counts: the group's counts from :func:`count_by_readiness`.
+    """
+    return group.upcoming + counts.get(Readiness.STARTING, 0)
 
 
 class MachineCounts(Struct, frozen=True):

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import GIB, ClusterAutoscalerSpec, ResourceRange
 from trimtab.autoscaling.actuation.removal import RemovalOutcome
-from trimtab.autoscaling.cluster_state.readiness import Readiness
+from trimtab.autoscaling.cluster_state.readiness import Readiness, count_by_readiness
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.report.iteration_report import (
     IterationReport,
@@ -219,13 +219,11 @@ class AutoscalerMetrics:
     def _observe_groups(self, report: IterationReport) -> None:
         shown = shown_groups(report)
         self.groups.set(len(report.groups.by_id))
-        ready = Tally(
-            id_ for node, id_ in report.groups.of_node.items() if report.readiness.get(node) is Readiness.READY
-        )
+        counts = count_by_readiness(report.groups, report.readiness)
         self.minimum.show({(each.id,): each.minimum for each in shown})
         self.maximum.show({(each.id,): each.maximum for each in shown})
         self.target.show({(each.id,): each.target for each in shown})
-        self.ready.show({(each.id,): ready[each.id] for each in shown})
+        self.ready.show({(each.id,): counts[each.id][Readiness.READY] for each in shown})
         self.backoff.show({(each.id,): float(backs_off(report, each)) for each in shown})
         self.group_healthy.show({(each.id,): float(each.id not in report.health.groups) for each in shown})
 

@@ -45,7 +45,7 @@ from trimtab.api.conditions import (
 )
 from trimtab.api.plan import Kept, RemoveNode, rfc3339
 from trimtab.api.scalars import to_time
-from trimtab.autoscaling.cluster_state.readiness import Readiness
+from trimtab.autoscaling.cluster_state.readiness import Readiness, count_by_readiness, count_upcoming
 from trimtab.autoscaling.cluster_state.state import AutoscalerState, status_with_state
 from trimtab.autoscaling.groups import MachineState, NodeGroup
 from trimtab.autoscaling.report.iteration_report import (
@@ -309,18 +309,9 @@ def group_statuses(report: IterationReport, *, budget: int) -> tuple[tuple[NodeG
             included.
         budget: the limit of all statuses in bytes. The least important statuses are omitted.
     """
-    counts: Tally[tuple[str, Readiness]] = Tally()
-    for node, id_ in report.groups.of_node.items():
-        readiness = report.readiness.get(node)
-        if readiness is not None:
-            counts[id_, readiness] += 1
-    for group in report.groups.all:
-        for machine in group.in_state(MachineState.UNCONFIRMED):
-            # Such a node belongs to no group, and is upcoming until it has started.
-            if report.readiness.get(machine.unconfirmed_node) is Readiness.STARTING:
-                counts[group.id, Readiness.STARTING] += 1
+    counts = count_by_readiness(report.groups, report.readiness)
     unneeded = Tally(report.groups.of_node.get(node, "") for node in report.state.unneeded)
-    made = [_group_status(report, group, counts, unneeded[group.id]) for group in report.groups.all]
+    made = [_group_status(report, group, counts[group.id], unneeded[group.id]) for group in report.groups.all]
     absent = {*report.state.groups, *report.state.scale_ups} - report.groups.by_id.keys()
     made += [NodeGroupStatus(id=id_) for id_ in absent]
     ranked = sorted(made, key=lambda each: (-_importance(report, each), each.id))
@@ -343,7 +334,7 @@ def _importance(report: IterationReport, status: NodeGroupStatus) -> int:
 
 
 def _group_status(
-    report: IterationReport, group: NodeGroup, counts: Tally[tuple[str, Readiness]], unneeded: int
+    report: IterationReport, group: NodeGroup, counts: Tally[Readiness], unneeded: int
 ) -> NodeGroupStatus:
     """Return the status of a node group, excluding the part from the autoscaler's state."""
     return NodeGroupStatus(
@@ -351,11 +342,11 @@ def _group_status(
         min_size=group.minimum,
         max_size=group.maximum,
         target=group.target,
-        ready=counts[group.id, Readiness.READY],
-        unready=counts[group.id, Readiness.UNREADY],
-        upcoming=group.upcoming + counts[group.id, Readiness.STARTING],
+        ready=counts[Readiness.READY],
+        unready=counts[Readiness.UNREADY],
+        upcoming=count_upcoming(group, counts),
         failed=len(group.in_state(MachineState.FAILED)),
-        deleting=max(len(group.in_state(MachineState.DELETING)), counts[group.id, Readiness.GOING]),
+        deleting=max(len(group.in_state(MachineState.DELETING)), counts[Readiness.GOING]),
         unneeded=unneeded,
         autoscaler=group.autoscaler,
         paused=truncate(group.paused, GROUP_MESSAGE),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter as Tally
-from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from trimtab.api.bounds import plural
 from trimtab.api.plan import rfc3339
-from trimtab.autoscaling.cluster_state.readiness import Readiness
+from trimtab.autoscaling.cluster_state.readiness import Readiness, count_by_readiness
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.report.iteration_report import IterationReport
 from trimtab.autoscaling.report.metrics import backs_off
@@ -154,9 +153,7 @@ def upstream_status(report: IterationReport, previous: UpstreamStatus | None) ->
     now = rfc3339(report.started)
     if report.error:  # the report of a failed iteration is incomplete
         return replace(before, time=go_time(report.started), message=truncate(report.error, MESSAGE))
-    counts: defaultdict[str, Tally[Readiness]] = defaultdict(Tally)
-    for node, readiness in report.readiness.items():
-        counts[report.groups.of_node.get(node, "")][readiness] += 1
+    counts = count_by_readiness(report.groups, report.readiness)
     unneeded = Tally(report.groups.of_node.get(node, "") for node in report.state.unneeded)
     groups = tuple(
         [

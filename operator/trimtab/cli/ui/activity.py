@@ -72,7 +72,7 @@ def _autoscaling(status: ClusterAutoscalerStatus) -> Iterator[Document]:
                 "ScaleUp",
                 group=group.id,
                 by=by,
-                message=f"from {up.from_} to {up.to} nodes; {group.upcoming} have not registered yet",
+                message=f"from {up.from_} to {up.to} nodes; {group.upcoming} have not registered yet or are starting",
                 since=_time(up.since),
                 until=_time(up.deadline),
             )

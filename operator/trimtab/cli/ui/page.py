@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from trimtab.api.plan import Plan, rfc3339
+from trimtab.autoscaling.cluster_state import count_by_readiness, count_upcoming, readiness_by_node
 from trimtab.autoscaling.groups import NodeGroup
-from trimtab.autoscaling.groups.node_group import MachineState
 from trimtab.cli.ui.sources import Source, without_omitted
 from trimtab.cli.ui.view import Connection, Document, PlanResult, View, change_between, view_of
 from trimtab.cluster.shared_snapshot import in_thread
@@ -162,9 +162,13 @@ def plan_of(cluster: ClusterInput) -> PlanResult:
     """Plan what the applied policies would do now. A planner that fails is reported on the page, not raised."""
     started = SYSTEM_CLOCK.now()
     cluster, omitted = without_omitted(cluster)
-    groups = cluster.policies.autoscaling_inputs(now=cluster.now).node_groups(cluster.snapshot)
+    inputs = cluster.policies.autoscaling_inputs(now=cluster.now)
+    groups = inputs.node_groups(cluster.snapshot)
+    nodes = {name: cluster.snapshot.nodes.node(slot) for name, slot in cluster.snapshot.nodes.slot_of.items()}
+    readiness = readiness_by_node(nodes, groups, now=cluster.now, startup=inputs.spec.startup_taints)
+    counts = count_by_readiness(groups, readiness)
     group_of = {node: groups.by_id[group].key for node, group in groups.of_node.items()}
-    rows = tuple(_group(each) for each in groups.all)
+    rows = tuple(_group(each, count_upcoming(each, counts[each.id])) for each in groups.all)
     try:
         plan, error = joint_plan(cluster), ""
     except InputError as failed:
@@ -176,13 +180,13 @@ def plan_of(cluster: ClusterInput) -> PlanResult:
     return PlanResult(plan, seconds, error, omitted, group_of, rows)
 
 
-def _group(group: NodeGroup) -> Document:
+def _group(group: NodeGroup, upcoming: int) -> Document:
     return {
         "name": group.key,
         "id": group.id,
         "minimum": group.minimum,
         "maximum": group.maximum,
         "target": group.target,
-        "upcoming": len(group.in_state(MachineState.PENDING)),
+        "upcoming": upcoming,
         "paused": group.paused,
     }

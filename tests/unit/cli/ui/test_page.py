@@ -11,6 +11,7 @@ from tests.builders import machine_set, node, pod
 from tests.fakes.cluster import FakeCluster
 from tests.unit.cli.ui.test_sources import until
 from tests.unit.descheduling.planning import NOW, built
+from trimtab.api.plan import rfc3339
 from trimtab.cli.ui import page as module
 from trimtab.cli.ui.page import QUEUE, LivePage, plan_of
 from trimtab.cli.ui.sources import LiveSource
@@ -93,6 +94,23 @@ def test_node_groups_are_rows_and_known_by_node() -> None:
     [group] = result.groups
     assert (group["minimum"], group["maximum"], group["target"]) == (1, 5, 1)
     assert result.group_of == {"n1": group["name"]}
+
+
+def test_upcoming_nodes_are_those_of_the_status() -> None:
+    """One machine has no node, the node of another starts, and that of a third starts and is not linked to it yet."""
+    new = rfc3339(NOW - 60)
+    group = machine_set("pool").replicas(3).limits(1, 5)
+    things = [
+        group,
+        *(group.machine(f"pool-{number}").provider_id(f"x://{number}") for number in (1, 2, 3)),
+        group.machine("pool-4").on("n4"),
+    ]
+    things += [node(name).not_ready().merge(metadata={"creationTimestamp": new}) for name in ("n3", "n4")]
+    things[-2].provider_id("x://3")
+
+    [row] = plan_of(ClusterInput(snapshot=Snapshot(built(things)), now=NOW, source="test")).groups
+
+    assert row["upcoming"] == 3
 
 
 def test_planner_that_fails_is_reported_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ class NoPods:
     def pod(self, _key: str) -> None:
         return None
 
+    def desired_replicas(self, owner: OwnerKey) -> int | None:
+        return None
+
     def owned_by(self, _owner: OwnerKey) -> Sequence[Pod]:
         return ()
 

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import KubeObject, Lease, Node, Pod
+from trimtab.kube.objects import (
+    KubeObject,
+    Lease,
+    Node,
+    Pod,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+)
 from trimtab.kube.watching.store import Store
 
 T = TypeVar("T")
@@ -19,9 +27,11 @@ class Caches:
 
     def __init__(self) -> None:
         self.nodes, self.pods, self.leases = Store[Node](), Store[Pod](), Store[Lease]()
-        self.lister = Lister(self.nodes, self.pods, self.leases)
         self.shared = SharedSnapshot()
         self._stores: dict[type, Store[Any]] = {Node: self.nodes, Pod: self.pods, Lease: self.leases}
+        self._stores |= {kind: Store() for kind in (ReplicaSet, StatefulSet, ReplicationController)}
+        replicated = {kind.__name__: self._stores[kind] for kind in (ReplicaSet, StatefulSet, ReplicationController)}
+        self.lister = Lister(self.nodes, self.pods, self.leases, replicated)
         for store in self._stores.values():
             store.subscribe(self.shared.apply)
 

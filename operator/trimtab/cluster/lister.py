@@ -8,11 +8,15 @@ indices before they call listeners, so a listener, like all code on the event lo
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Mapping
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key, owns
-from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
+from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod, ReplicaSet, ReplicationController, StatefulSet
 from trimtab.kube.watching.store import Store
+
+Replicated: TypeAlias = ReplicaSet | StatefulSet | ReplicationController
+"""A controller with a desired number of pods."""
 
 
 class ClusterListener(Protocol):
@@ -41,9 +45,18 @@ class Lister:
         nodes: the store of nodes.
         pods: the store of pods.
         leases: the store of the Leases in kube-node-lease.
+        replicated: the stores of ReplicaSets, StatefulSets and ReplicationControllers by kind, as far as they are
+            watched.
     """
 
-    def __init__(self, nodes: Store[Node], pods: Store[Pod], leases: Store[Lease]) -> None:
+    def __init__(
+        self,
+        nodes: Store[Node],
+        pods: Store[Pod],
+        leases: Store[Lease],
+        replicated: Mapping[str, Store[Replicated]] = MappingProxyType({}),
+    ) -> None:
+        self._replicated = replicated
         self._nodes = nodes
         self._pods = pods
         self._leases = leases
@@ -95,6 +108,12 @@ class Lister:
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """Return the pods of a controller, including pending and terminal ones, ordered by ``namespace/name``."""
         return [pod for _, pod in sorted(self._by_owner.items(owner[:3])) if owns(owner, pod)]
+
+    def desired_replicas(self, owner: OwnerKey) -> int | None:
+        """Return ``spec.replicas`` of a controller; ``None`` if it is unknown, or has no number of replicas."""
+        store = self._replicated.get(owner.kind)
+        found = None if store is None else store.get(f"{owner.namespace}/{owner.name}")
+        return None if found is None or (owner.uid and found.uid and found.uid != owner.uid) else found.replicas
 
     def subscribe(self, listener: ClusterListener) -> Callable[[], None]:
         """Call the listener on every change from now on, and return a function that unsubscribes it."""

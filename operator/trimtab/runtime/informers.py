@@ -17,7 +17,15 @@ from trimtab.controller.loop import end_tasks
 from trimtab.kube.api import Api, Unreachable
 from trimtab.kube.discovery import Discovery, streams_lists
 from trimtab.kube.objects import NODE_LEASES
-from trimtab.kube.resources import LEASES, NODES, PODS, Resource
+from trimtab.kube.resources import (
+    LEASES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
 from trimtab.kube.watching.informer import Informer, ServerAbilities, prune_in_slices
 from trimtab.kube.watching.optional_informer import ABSENT, HIDDEN, OptionalInformer
 from trimtab.kube.watching.store import Listener, Store
@@ -45,6 +53,9 @@ No controller reads other Leases, which change every two seconds.
 
 CURRENT_PHASES: Final = frozenset(("Watching", ABSENT, HIDDEN))
 """Phases of an informer whose store is in sync with the API server, as far as RBAC permits."""
+
+
+_REPLICATED: Final = (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)
 
 
 class Informers:
@@ -80,7 +91,8 @@ class Informers:
         self._abilities = ServerAbilities()
         self._outside_snapshot = tuple(outside_snapshot)
         self._stores.update((resource, Store()) for resource in (NODES, PODS, LEASES, *kinds, *outside_snapshot))
-        self.lister = Lister(self._stores[NODES], self._stores[PODS], self._stores[LEASES])
+        replicated = {each.kind: self._stores[each] for each in _REPLICATED if each in self._stores}
+        self.lister = Lister(self._stores[NODES], self._stores[PODS], self._stores[LEASES], replicated)
         self._interner = interner = Interner(limits)
         discovery = Discovery(api)
         for resource in (*kinds, *outside_snapshot):

@@ -69,6 +69,9 @@ class Cluster:
     def pod(self, key: str) -> Pod | None:
         return self.pods.get(key)
 
+    def desired_replicas(self, owner: OwnerKey) -> int | None:
+        return None
+
     def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
         return list(self.pods.values())
 

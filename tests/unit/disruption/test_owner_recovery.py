@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.builders import replica_set
+from tests.fakes.caches import Caches
 from tests.fixtures.golden import Golden
 from trimtab.api import reasons
 from trimtab.api.plan import Evict
@@ -116,6 +118,39 @@ def test_scaled_down_owner_settles_at_its_new_size():
     book.open(OWNER, NEXT, lambda: [NEXT, web("web-3")], now=1000.0)
     book.grant(OWNER, NEXT.uid, now=1000.0)
     assert book.unsettled(OWNER, web("web-3"), [web("web-3"), web("web-4")], now=1001.0, now_epoch=WALL) is None
+
+
+THREE = [VICTIM, NEXT, web("web-3")]
+
+
+@pytest.mark.parametrize(
+    ("desired", "now_there", "settled"),
+    [
+        pytest.param(None, [NEXT], False, id="unknown number"),
+        pytest.param(3, [NEXT, web("web-3")], False, id="not scaled"),
+        pytest.param(2, [NEXT, web("web-3")], True, id="scaled down by the evicted pod"),
+        pytest.param(2, [NEXT, web("web-3", ready=False)], False, id="too few are ready"),
+        pytest.param(1, [NEXT], True, id="scaled down further"),
+        pytest.param(0, [], True, id="scaled down to nothing"),
+        pytest.param(5, [NEXT, web("web-3"), web("web-4")], True, id="scaled up: as many as before are enough"),
+    ],
+)
+def test_scaled_down_owner_is_settled_with_its_desired_number(desired, now_there, settled):
+    book = OwnerRecovery()
+    book.open(OWNER, VICTIM, lambda: THREE, now=0.0)
+    book.grant(OWNER, VICTIM.uid, now=1.0)
+    why = book.unsettled(OWNER, NEXT, now_there, desired=desired, now=2.0, now_epoch=WALL)
+    assert (why is None) is settled
+
+
+def test_desired_replicas_are_those_of_the_watched_controller():
+    caches, build = Caches(), replica_set("web", "shop").merge(metadata={"uid": "u"}, spec={"replicas": 2}).build
+    assert caches.lister.desired_replicas(OWNER) is None
+    caches.apply(None, build())
+    assert caches.lister.desired_replicas(OWNER) == 2
+    assert caches.lister.desired_replicas(OwnerKey("shop", "ReplicaSet", "web", "u")) == 2
+    assert caches.lister.desired_replicas(OwnerKey("shop", "ReplicaSet", "web", "of a former one")) is None
+    assert caches.lister.desired_replicas(OwnerKey("shop", "ReplicaSet.example.com", "web")) is None
 
 
 def test_second_victim_is_added_to_unrecovered_owner(golden: Golden):

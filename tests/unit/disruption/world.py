@@ -139,6 +139,9 @@ class World:
     def pod(self, key: str) -> Pod | None:
         return self.snapshot.pods.get(key)
 
+    def desired_replicas(self, owner: OwnerKey) -> int | None:
+        return None
+
     def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
         return self.snapshot.owned_by(owner)
 

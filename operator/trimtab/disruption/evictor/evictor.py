@@ -165,6 +165,10 @@ class ClusterView(Protocol):
         """Return the pods of a controller, in any order."""
         ...
 
+    def desired_replicas(self, owner: OwnerKey) -> int | None:
+        """Return the desired number of a controller's pods; ``None`` if it is unknown."""
+        ...
+
 
 class Permit:
     """The permission to send one eviction request.
@@ -363,7 +367,14 @@ class Evictor:
         if not request.settle or owner is None:
             return None
         pods = self._view.owned_by(owner)
-        message = self._owners.unsettled(owner, pod, pods, now=self._now(), now_epoch=self._clock.now())
+        message = self._owners.unsettled(
+            owner,
+            pod,
+            pods,
+            desired=self._view.desired_replicas(owner),
+            now=self._now(),
+            now_epoch=self._clock.now(),
+        )
         if message is None:
             return self._owner_requested_by_others(request, owner, pods)
         other = self._owners.requester(owner)
@@ -518,7 +529,12 @@ class Evictor:
         request, permit.in_flight = permit.request, True
         if (owner := request.workload) is not None:
             self._owners.open(
-                owner, permit.pod, lambda: self._view.owned_by(owner), now=self._now(), requester=request.requester
+                owner,
+                permit.pod,
+                lambda: self._view.owned_by(owner),
+                desired=self._view.desired_replicas(owner),
+                now=self._now(),
+                requester=request.requester,
             )
 
     def conclude(self, permit: Permit, answer: AttemptResult) -> None:

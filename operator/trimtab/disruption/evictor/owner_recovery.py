@@ -21,8 +21,8 @@ from trimtab.kube.objects import Pod
 RECOVERY_TIMEOUT: Final = 900.0
 """Seconds after which a recorded eviction is ignored.
 
-The owner may have been scaled down, so that it will never have as many pods again. The state of its current pods is
-still checked.
+The owner may have a pod that never becomes ready, or it may have been scaled down if its desired number of pods is
+unknown. The state of its current pods is still checked.
 """
 
 CHECK_PERIOD: Final = 1.0
@@ -57,10 +57,12 @@ class _OpenEviction:
     checked: float = 0.0
     """When the owner's pods were counted last."""
 
-    def over(self, pods: Iterable[Pod], now: float) -> bool:
-        """Return whether the owner has replaced its evicted pods, or the evictions have expired."""
-        have = count_replicas(pods, without=self.victims)
-        recovered = have.alive >= self.before.alive and have.ready >= self.before.ready
+    def over(self, pods: Iterable[Pod], desired: int | None, now: float) -> bool:
+        """Return whether the owner has as many pods as before or as desired, or the evictions have expired."""
+        have, wanted = count_replicas(pods, without=self.victims), self.before
+        if desired is not None:
+            wanted = ReplicaCount(min(wanted.alive, desired), min(wanted.ready, desired))
+        recovered = have.alive >= wanted.alive and have.ready >= wanted.ready
         return recovered or now - self.since > RECOVERY_TIMEOUT
 
 
@@ -80,6 +82,7 @@ class OwnerRecovery:
         victim: Pod,
         pods: Callable[[], Sequence[Pod]],
         *,
+        desired: int | None = None,
         now: float,
         requester: Requester | None = None,
     ) -> None:
@@ -94,6 +97,7 @@ class OwnerRecovery:
             victim: the pod to evict.
             pods: returns the owner's current pods, including the victim. It is called at most once a second for each
                 owner, because a tainted node may cost an owner of thousands of pods hundreds of them within a second.
+            desired: the owner's desired number of pods; ``None`` if it is unknown.
             now: seconds on the monotonic clock.
             requester: the requester of the eviction.
         """
@@ -101,17 +105,19 @@ class OwnerRecovery:
             self._open = {key: entry for key, entry in self._open.items() if now - entry.since <= RECOVERY_TIMEOUT}
             self._sweep_at = max(_SWEEP_THRESHOLD, 2 * len(self._open))
         entry = self._open.get(owner)
-        if entry is None or entry.victims.keys() <= {victim.uid} or self._is_over(entry, pods, now):
+        if entry is None or entry.victims.keys() <= {victim.uid} or self._is_over(entry, pods, desired, now):
             entry = self._open[owner] = _OpenEviction({}, count_replicas(pods()), now, requester, checked=now)
         entry.victims[victim.uid] = victim.name
         entry.unanswered.add(victim.uid)
         entry.since, entry.requester = now, requester
 
-    def _is_over(self, entry: _OpenEviction, pods: Callable[[], Sequence[Pod]], now: float) -> bool:
+    def _is_over(
+        self, entry: _OpenEviction, pods: Callable[[], Sequence[Pod]], desired: int | None, now: float
+    ) -> bool:
         if entry.unanswered or now - entry.checked < CHECK_PERIOD:
             return False
         entry.checked = now
-        return entry.over(pods(), now)
+        return entry.over(pods(), desired, now)
 
     def grant(self, owner: OwnerKey, uid: str, *, now: float) -> None:
         """Record that the eviction of the pod with this UID was granted."""
@@ -135,7 +141,14 @@ class OwnerRecovery:
         return None if entry is None else entry.requester
 
     def unsettled(
-        self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], *, now: float, now_epoch: float
+        self,
+        owner: OwnerKey,
+        victim: Pod,
+        pods: Sequence[Pod],
+        *,
+        desired: int | None = None,
+        now: float,
+        now_epoch: float,
     ) -> str | None:
         """Return the reason why the owner's next pod must not be evicted yet; ``None`` if it may be evicted.
 
@@ -143,16 +156,20 @@ class OwnerRecovery:
             owner: the controller.
             victim: the next pod to evict. Its own state is ignored.
             pods: the owner's current pods.
+            desired: the owner's desired number of pods; ``None`` if it is unknown. An owner that was scaled down needs
+                no more pods.
             now: seconds on the monotonic clock.
             now_epoch: seconds since the epoch, to compare with creation times.
         """
         return (
-            self._missing(owner, victim, pods, now)
+            self._missing(owner, victim, pods, desired, now)
             or _not_running(owner, victim, pods, now_epoch)
             or _just_created(pods, now_epoch)
         )
 
-    def _missing(self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], now: float) -> str | None:
+    def _missing(
+        self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], desired: int | None, now: float
+    ) -> str | None:
         entry = self._open.get(owner)
         others = () if entry is None else tuple(uid for uid in entry.victims if uid != victim.uid)
         if entry is None or not others:  # a retry for the same pod
@@ -160,7 +177,7 @@ class OwnerRecovery:
         names = entry.victims[others[0]] + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         if not entry.unanswered.isdisjoint(others):
             return f"the eviction of {names}, of the same {owner}, is in flight"
-        if entry.over(pods, now):
+        if entry.over(pods, desired, now):
             del self._open[owner]
             return None
         have = count_replicas(pods, without=entry.victims)

@@ -32,12 +32,14 @@ class PodTemplate(Struct, frozen=True, gc=False):
 class ReplicaSet(Namespaced, frozen=True, gc=False):
     """apps/v1 ReplicaSet.
 
-    ``template`` is ``None`` if it has no containers, and if the ReplicaSet should have no pods, as most of a
-    Deployment should. ``revision`` is the revision of the Deployment that it was last used for, or 0. The newest
-    ReplicaSet of a Deployment has the highest, also after a rollback to an old one.
+    ``replicas`` is the desired number of pods, or ``None`` if it is unset. ``template`` is ``None`` if it has no
+    containers, and if the ReplicaSet should have no pods, as most of a Deployment should. ``revision`` is the revision
+    of the Deployment that it was last used for, or 0. The newest ReplicaSet of a Deployment has the highest, also after
+    a rollback to an old one.
     """
 
     owners: tuple[OwnerReference, ...] = ()
+    replicas: int | None = None
     revision: int = 0
     selector: LabelSelector | None = None
     template: PodTemplate | None = None
@@ -46,18 +48,20 @@ class ReplicaSet(Namespaced, frozen=True, gc=False):
 class StatefulSet(Namespaced, frozen=True, gc=False):
     """apps/v1 StatefulSet.
 
-    ``template`` is as in :class:`ReplicaSet`. ``update_revision`` is ``status.updateRevision``, the value of the label
-    ``controller-revision-hash`` of pods that are created from the present template.
+    ``replicas`` and ``template`` are as in :class:`ReplicaSet`. ``update_revision`` is ``status.updateRevision``, the
+    value of the label ``controller-revision-hash`` of pods that are created from the present template.
     """
 
+    replicas: int | None = None
     selector: LabelSelector | None = None
     template: PodTemplate | None = None
     update_revision: str = ""
 
 
 class ReplicationController(Namespaced, frozen=True, gc=False):
-    """core/v1 ReplicationController. Its selector is ``None`` if absent, and its template is as in ReplicaSet."""
+    """core/v1 ReplicationController. Its selector is ``None`` if absent, and the other fields are as in ReplicaSet."""
 
+    replicas: int | None = None
     selector: Labels | None = None
     template: PodTemplate | None = None
 

@@ -349,6 +349,7 @@ def project_service(message: Any, interner: Interner) -> Service:
 def _replication_controller_projector(encode_spec: SpecKey) -> Projector:
     return lambda message, interner: ReplicationController(
         **fields.metadata(ReplicationController, message, interner),
+        replicas=_optional(message.spec, "replicas"),
         selector=_map_selector(message.spec.selector, interner),
         template=_present_template(message.spec, interner, encode_spec),
     )
@@ -362,6 +363,7 @@ def _replica_set_projector(encode_spec: SpecKey) -> Projector:
     """
     return lambda message, interner: ReplicaSet(
         **fields.metadata(ReplicaSet, message, interner),
+        replicas=_optional(message.spec, "replicas"),
         revision=_revision(message.metadata.annotations.get(REVISION, "")),
         selector=_label_selector(message.spec, interner),
         template=_present_template(message.spec, interner, encode_spec),
@@ -378,6 +380,7 @@ _LONGEST_REVISION: Final = 19
 def _stateful_set_projector(encode_spec: SpecKey) -> Projector:
     return lambda message, interner: StatefulSet(
         **fields.metadata(StatefulSet, message, interner),
+        replicas=_optional(message.spec, "replicas"),
         selector=_label_selector(message.spec, interner),
         template=_present_template(message.spec, interner, encode_spec),
         update_revision=message.status.update_revision,

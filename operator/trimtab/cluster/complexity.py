@@ -9,7 +9,17 @@ from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import LabelRequirement, NodeSelectorTerm, Pod, PodSpec, PreferredNodeTerm
+from trimtab.kube.objects import (
+    LabelRequirement,
+    LabelSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    PreferredNodeTerm,
+    TopologySpread,
+    WeightedPodTerm,
+)
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits, size_of
 
 _Amounts = tuple[int, int, int, int]
@@ -74,12 +84,7 @@ class _Namespace:
     __slots__ = ("exceeded", "parts", "pods")
 
     def __init__(self) -> None:
-        self.parts = (
-            _Distinct(_amounts_of_spec),
-            _Distinct(_amounts_of_node_selector),
-            _Distinct(_amounts_of_preferred_nodes),
-            _Distinct(_amounts_of_annotations),
-        )
+        self.parts = tuple(map(_Distinct, _AMOUNTS_OF_PARTS))
         self.pods: Counter[int] = Counter()
         self.exceeded = 0
 
@@ -109,9 +114,9 @@ class PodComplexity:
 
     Specs and annotations that several pods share are counted once, because a thousand replicas of a Deployment cost no
     more than one. The pods of a DaemonSet have different specs, because the DaemonSet controller replaces the required
-    node affinity by the name of a node. Therefore node selectors and preferred node affinity that different specs share
-    are counted once as well, and the name counts as one value. Owner references do not matter, because a tenant can
-    write any.
+    node affinity by the name of a node. Therefore everything else in which selectors occur is counted once as well if
+    different specs share it, and the name counts as one value. A term costs no more if different specs contain it, as
+    the index of terms contains it once. Owner references do not matter, because a tenant can write any.
 
     Terminal pods are not counted, because their terms do not affect other pods and pipelines leave thousands of them.
     The result does not depend on the order of the pods: above a limit, every pod that contributes to the sum of the
@@ -192,25 +197,47 @@ def _may_contribute(spec: PodSpec) -> bool:
     return affinity.has_pod_terms or affinity.node.required is not None or bool(affinity.node.preferred)
 
 
-def _parts_of(pod: Pod) -> tuple[PodSpec, Labels, tuple[PreferredNodeTerm, ...], Labels]:
+def _parts_of(pod: Pod) -> tuple[Any, ...]:
+    """Return the parts of a pod that other pods may share, in the order of :data:`_AMOUNTS_OF_PARTS`."""
     spec = pod.spec
-    return spec, spec.node_selector, spec.affinity.node.preferred, pod.annotations
+    affinity = spec.affinity
+    return (
+        spec,
+        spec.node_selector,
+        affinity.node.preferred,
+        affinity.pod_required,
+        affinity.pod_preferred,
+        affinity.anti_required,
+        affinity.anti_preferred,
+        spec.topology_spread,
+        pod.annotations,
+    )
 
 
 def _amounts_of_spec(spec: PodSpec) -> _Amounts:
-    """Return the amounts of a spec without its node selector and preferred node affinity."""
-    affinity = spec.affinity
-    weighted = (each.term for each in (*affinity.pod_preferred, *affinity.anti_preferred))
-    terms = (*affinity.pod_required, *affinity.anti_required, *weighted)
-    selectors = [each.selector for each in terms] + [each.selector for each in spec.topology_spread]
-    selectors += [each.namespace_selector for each in terms]
-    values = sum(len(each.namespaces) for each in terms)
-    for selector in selectors:
-        if selector is not None:
-            values += len(selector.match_labels) + _values_of(selector.match_expressions)
-    required = affinity.node.required
-    values += _values_of_terms(required.terms if required else ())
-    return terms_of(spec), values, spec.kibibytes << 10, 0
+    """Return the amounts of a spec without those of its parts."""
+    required = spec.affinity.node.required
+    return 0, _values_of_terms(required.terms if required else ()), spec.kibibytes << 10, 0
+
+
+def _amounts_of_terms(terms: tuple[PodAffinityTerm, ...]) -> _Amounts:
+    values = sum(
+        len(each.namespaces) + _values_of_selector(each.selector) + _values_of_selector(each.namespace_selector)
+        for each in terms
+    )
+    return len(terms), values, 0, 0
+
+
+def _amounts_of_weighted_terms(weighted: tuple[WeightedPodTerm, ...]) -> _Amounts:
+    return _amounts_of_terms(tuple(each.term for each in weighted))
+
+
+def _amounts_of_spread(constraints: tuple[TopologySpread, ...]) -> _Amounts:
+    return len(constraints), sum(_values_of_selector(each.selector) for each in constraints), 0, 0
+
+
+def _values_of_selector(selector: LabelSelector | None) -> int:
+    return 0 if selector is None else len(selector.match_labels) + _values_of(selector.match_expressions)
 
 
 def _amounts_of_node_selector(labels: Labels) -> _Amounts:
@@ -234,6 +261,19 @@ def _values_of(expressions: Iterable[LabelRequirement]) -> int:
 
 def _amounts_of_annotations(annotations: Labels) -> _Amounts:
     return 0, 0, 0, size_of(annotations)
+
+
+_AMOUNTS_OF_PARTS: Final[tuple[Callable[[Any], _Amounts], ...]] = (
+    _amounts_of_spec,
+    _amounts_of_node_selector,
+    _amounts_of_preferred_nodes,
+    _amounts_of_terms,
+    _amounts_of_weighted_terms,
+    _amounts_of_terms,
+    _amounts_of_weighted_terms,
+    _amounts_of_spread,
+    _amounts_of_annotations,
+)
 
 
 def _bits(values: Sequence[int]) -> int:

@@ -243,6 +243,41 @@ def test_decoded_daemon_set_pods_share_what_counts_once():
     assert complexity.refusal(first) is not None
 
 
+def test_pod_affinity_and_spread_of_a_daemon_set_count_once():
+    interner = Interner()
+
+    def decoded(number: int) -> Any:
+        term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+        name = {"key": "metadata.name", "operator": "In", "values": [f"n{number}"]}
+        manifest = pod(f"d-{number}").manifest()
+        manifest["spec"]["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [name]}]}
+            },
+            **{
+                kind: {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [term],
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}],
+                }
+                for kind in ("podAffinity", "podAntiAffinity")
+            },
+        }
+        spread = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", **term}
+        manifest["spec"]["topologySpreadConstraints"] = [spread]
+        return decode_object(manifest, interner=interner)
+
+    pods = [decoded(number) for number in range(100)]
+    complexity = PodComplexity(ComplexityLimits(namespace_terms=5, namespace_selector_values=105))
+    for each in pods:
+        complexity.count(each, 1)
+    assert complexity.refusal(pods[0]) is None  # 5 terms with one value each, and 100 names
+    complexity.count(decoded(100), 1)
+    assert "106 values in selectors" in complexity.refusal(pods[0])[1]
+    for each in [*pods, decoded(100)]:
+        complexity.count(each, -1)
+    assert not complexity._namespaces
+
+
 def test_node_names_and_owners_do_not_hide_other_required_values():
     """A tenant may write a DaemonSet as the owner, and the name of a different node into each pod."""
     expression = LabelRequirement("pool", "In", tuple(f"p{number}" for number in range(9)))

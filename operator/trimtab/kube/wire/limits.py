@@ -36,9 +36,9 @@ class ComplexityLimits(Struct, frozen=True, kw_only=True):
         annotation_bytes: maximum size of a pod's annotations that are read.
         spec_bytes: maximum encoded size of the part of a pod's spec that is read.
         namespace_terms: maximum number of pod affinity terms and topology spread constraints in all distinct pod specs
-            of a namespace.
-        namespace_selector_values: the same for ``selector_values``. Node selectors and preferred node affinity that
-            several specs share are counted once.
+            of a namespace. Those that several specs share are counted once.
+        namespace_selector_values: the same for ``selector_values``. Node selectors, preferred node affinity, pod
+            affinity and topology spread that several specs share are counted once.
         namespace_annotation_bytes: maximum size of all distinct maps of annotations that the pods of a namespace have.
         namespace_spec_bytes: maximum encoded size of all distinct pod specs of a namespace that have at least
             :data:`LARGE_SPEC` bytes.

@@ -458,18 +458,21 @@ def _spread(message: Any, interner: Interner) -> TopologySpread:
 
 
 def _affinity(message: Any, interner: Interner) -> Affinity:
+    """Project an affinity. The pods of a DaemonSet share all of it except the required node affinity."""
     pods = message.pod_affinity if message.HasField("pod_affinity") else None
     anti = message.pod_anti_affinity if message.HasField("pod_anti_affinity") else None
 
     def terms(affinity: Any) -> tuple[PodAffinityTerm, ...]:
-        return tuple(_pod_term(each, interner) for each in affinity.required) if affinity else ()
+        return interner.share(tuple(_pod_term(each, interner) for each in affinity.required)) if affinity else ()
 
     def weighted(affinity: Any) -> tuple[WeightedPodTerm, ...]:
         if not affinity:
             return ()
-        return tuple(
-            WeightedPodTerm(weight=each.weight, term=_pod_term(each.pod_affinity_term, interner))
-            for each in affinity.preferred
+        return interner.share(
+            tuple(
+                WeightedPodTerm(weight=each.weight, term=_pod_term(each.pod_affinity_term, interner))
+                for each in affinity.preferred
+            )
         )
 
     return Affinity(
@@ -489,7 +492,7 @@ def _node_affinity(message: Any, interner: Interner) -> NodeAffinity:
         PreferredNodeTerm(weight=preferred.weight, term=fields.node_selector_term(preferred.preference))
         for preferred in message.preferred
     )
-    return NodeAffinity(required=required, preferred=interner.share(preferred))  # the pods of a DaemonSet share it
+    return NodeAffinity(required=required, preferred=interner.share(preferred))
 
 
 def _pod_term(message: Any, interner: Interner) -> PodAffinityTerm:

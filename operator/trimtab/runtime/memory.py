@@ -50,9 +50,13 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 """Options of glibc's ``mallopt`` (malloc.h)."""
 
-_MMAP_THRESHOLD_BYTES: Final = 256 * 1024
+_MMAP_THRESHOLD_BYTES: Final = 512 * 1024
 """Minimum size in bytes of an allocation with its own memory mapping, which is returned to the kernel when freed. By
-default glibc raises this threshold dynamically up to 32 MiB."""
+default glibc raises this threshold dynamically up to 32 MiB.
+
+uvloop allocates 256 KiB for each read of a TLS connection. With a mapping of its own, a read of a few bytes would need
+three system calls and two page faults more.
+"""
 
 _MAX_ARENAS: Final = 2
 """Maximum number of heaps. By default glibc uses eight for each core, and none reuses memory that another freed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -107,6 +109,28 @@ async def test_memory_is_not_reclaimed_without_removals(monkeypatch) -> None:
 def test_heap_is_trimmed_if_the_c_library_supports_it() -> None:
     memory.tune_allocator()
     memory.trim()
+
+
+@pytest.mark.skipif(memory._libc() is None, reason="the C library is not glibc")
+def test_buffers_of_tls_reads_have_no_memory_mapping_of_their_own() -> None:
+    script = """
+import os, resource
+from trimtab.runtime.memory import tune_allocator
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+tune_allocator()
+reading, writing = os.pipe()
+for number in range(110):
+    if number == 10:
+        before = page_faults()
+    os.write(writing, b"record")
+    os.read(reading, 256 * 1024)  # allocates a buffer as uvloop does for a TLS connection
+print(page_faults() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 50
 
 
 class Collections:

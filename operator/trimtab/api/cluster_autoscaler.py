@@ -349,8 +349,9 @@ class ScaleUp(Spec, frozen=True):
 class NodeGroupAutoDiscovery(Spec, frozen=True):
     """Selects the Cluster API and Machine API objects that are treated as node groups of this cluster.
 
-    A Cluster API management cluster can contain machines of several clusters. If the objects of an API belong to
-    several clusters and clusterName is not set, no node group of that API is scaled.
+    A Cluster API management cluster can contain machines of several clusters. What is not set is read from the
+    annotations that link the nodes of this cluster to their machines. If there are no such annotations, and the objects
+    of an API belong to several clusters, no node group of that API is scaled.
     """
 
     cluster_name: Annotated[
@@ -359,14 +360,17 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
         doc(
             "Name of the cluster whose node groups are scaled. The name is compared with spec.clusterName of Cluster "
             "API objects and, if present, with the label machine.openshift.io/cluster-api-cluster of Machine API "
-            "objects. If empty, the autoscaler scales the node groups of an API only if all objects of that API belong "
-            "to the same cluster."
+            "objects. If empty, the annotation cluster.x-k8s.io/cluster-name of the nodes names the cluster. If no "
+            "node has that annotation, the autoscaler scales the node groups of an API only if all objects of that API "
+            "belong to the same cluster."
         ),
     ] = ""
     namespaces: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "Namespaces whose node groups are scaled. If empty, node groups in all namespaces are scaled.",
+            "Namespaces whose node groups are scaled. If empty, these are the namespaces of the machines that the "
+            "nodes' annotations name, and the namespaces of MachineAutoscalers. If no node names a machine, and no "
+            "external provider reports nodes, node groups in all namespaces are scaled.",
             limit=64,
             **SET,
         ),

@@ -111,7 +111,8 @@ class TestJoining:
 
     def test_node_of_a_machine_stays_with_the_machine(self, golden: Golden) -> None:
         workers = machine_set("workers").limits(0, 3).replicas(1)
-        objects = workers, machine("m1").of(workers).on("n1"), cloud_node("n1")
+        there = cloud_node("n1").annotations({"machine.openshift.io/machine": f"{workers.namespace}/m1"})
+        objects = workers, machine("m1").of(workers).on("n1"), there
         found = made(external(target=1, machines=instances("cloud://n1")), objects=objects)
         assert found.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
         (problem,) = found.problems

@@ -13,13 +13,22 @@ from hypothesis import strategies as st
 from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.iteration_reports import NOW as REPORTED
+from tests.unit.autoscaling.scale_up_helpers import group, pending_pods, planned, sizes
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoDiscovery
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.plan import Plan, RemoveNode
 from trimtab.autoscaling.cluster_state import advance, status_with_state
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
-from trimtab.autoscaling.groups import GroupMachine, Groups, MachineState, build_groups
+from trimtab.autoscaling.groups import (
+    ExternalGroup,
+    ExternalGroups,
+    ExternalMachine,
+    GroupMachine,
+    Groups,
+    MachineState,
+    build_groups,
+)
 from trimtab.autoscaling.planner import plan
 from trimtab.autoscaling.report.iteration_report import IterationReport
 from trimtab.autoscaling.report.status import conditions_of
@@ -31,6 +40,8 @@ from trimtab.kube.wire.decode import decode_object
 OLD, NEW = "2026-11-01T00:00:00Z", "2026-11-20T00:00:00Z"
 MACHINE = "machine.openshift.io/machine"
 THEIRS = "openshift-machine-api/workers-a-1"
+LISTED = ("openshift-machine-api", "clusters", "default", "tenant")
+"""Namespaces in the settings, so that a tenant's objects count although no node belongs to them."""
 
 
 def found(*builders: Any, autoscalers: tuple[Any, ...] = (), **discovery: Any) -> Groups:
@@ -81,7 +92,7 @@ class TestNodesConfirm:
     def test_contradiction_outweighs_confirmation(self, machine: Any, there: Any) -> None:
         owner = machine_set("forged", "tenant").limits(0, 9).replicas(1)
 
-        made = found(owner, machine(owner.machine("m").on("n1")), there(node("n1")))
+        made = found(owner, machine(owner.machine("m").on("n1")), there(node("n1")), namespaces=LISTED)
 
         assert made.of_node == {}
         assert reasons(made) == ["NodeIdentityMismatch"]
@@ -117,7 +128,7 @@ class TestNodesConfirm:
         forged = machine_set("aaa", "tenant").limits(0, 9).replicas(1)
         there = node("n1").provider_id("x://1").annotations({MACHINE: THEIRS})
 
-        made = found(forged, forged.machine("m").provider_id("x://1"), there)
+        made = found(forged, forged.machine("m").provider_id("x://1"), there, namespaces=LISTED)
 
         assert made.of_node == {}
 
@@ -155,7 +166,7 @@ class TestNodesConfirm:
         theirs.merge(status={"nodeRefs": [{"name": "n1", "uid": "node--n1"}]})
         there = node("n1").annotations({"cluster.x-k8s.io/cluster-namespace": "clusters"})
 
-        made = found(owner, forged, theirs, forged.machine("m").on("n1").created(OLD), there)
+        made = found(owner, forged, theirs, forged.machine("m").on("n1").created(OLD), there, namespaces=LISTED)
 
         assert made.of_node == {"n1": "MachinePool/clusters/mp"}
         assert reasons(made) == ["NodeIdentityMismatch"]
@@ -172,6 +183,7 @@ class TestTwoClaims:
             forged.machine("m").on("n1"),
             real.machine("workers-1").on("n1"),
             node("n1").annotations({MACHINE: f"{real.namespace}/workers-1"}),
+            namespaces=LISTED,
         )
 
         assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
@@ -377,7 +389,7 @@ class TestSeemingNodes:
 
     @pytest.mark.parametrize("case", SEEMING.values(), ids=SEEMING)
     def test_membership(self, case: Seeming) -> None:
-        made = found(*case.objects())
+        made = found(*case.objects(), namespaces=LISTED)
 
         def described(machine: GroupMachine) -> str:
             unconfirmed = f"~{machine.unconfirmed_node}" if machine.unconfirmed_node else ""
@@ -392,10 +404,11 @@ class TestSeemingNodes:
     def test_unconfirmed_machines_are_never_removed(self, case: Seeming) -> None:
         """Neither a day later, when all deadlines have passed, nor with their idle node; idle confirmed nodes are."""
         snapshot = Snapshot([each.build() for each in case.objects()])
-        made = build_groups(snapshot)
+        discovery = NodeGroupAutoDiscovery(namespaces=LISTED)
+        made = build_groups(snapshot, discovery=discovery)
         nodes = {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
         unconfirmed = {each.key for group in made.all for each in group.machines if each.unconfirmed_node}
-        spec = ClusterAutoscalerSpec()
+        spec = ClusterAutoscalerSpec(node_group_auto_discovery=discovery)
 
         state = AutoscalerState()
         for time in (REPORTED, REPORTED + 3600.0, REPORTED + 86_400.0, REPORTED + 86_401.0):
@@ -453,7 +466,7 @@ def test_tenants_machine_never_takes_a_node_that_names_its_machine(
     if deleting:
         forged[-1].deleted()
 
-    made = found(real, real.machine("workers-a-1").on("n1").created(OLD), there, *forged)
+    made = found(real, real.machine("workers-a-1").on("n1").created(OLD), there, *forged, namespaces=LISTED)
 
     assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers-a"}
 
@@ -569,6 +582,122 @@ class TestClusters:
         degraded = {each.type: each for each in conditions_of(report, ClusterAutoscalerStatus())}["Degraded"]
 
         assert (degraded.status, degraded.reason) == (True, "SeveralClusters")
+
+
+def linked_node(name: str = "n1", namespace: str = "clusters", cluster: str = "prod") -> Any:
+    """A node with the annotations that Cluster API's controller writes."""
+    keys = {
+        "cluster.x-k8s.io/machine": name,
+        "cluster.x-k8s.io/cluster-namespace": namespace,
+        "cluster.x-k8s.io/cluster-name": cluster,
+    }
+    return node(name).annotations({key: value for key, value in keys.items() if value})
+
+
+class TestUnconfirmedGroups:
+    """A tenant may write objects of Cluster API in the tenant's namespace, and knows the cluster's name."""
+
+    OURS = "MachineDeployment/clusters/md"
+
+    def tenants(self, *, cluster: str = "prod", name: str = "aaa") -> Any:
+        made = deployment(name, "tenant", cluster=cluster).replicas(9)
+        return made.annotations({"capacity.cluster-autoscaler.kubernetes.io/cpu": "64"})
+
+    @pytest.mark.parametrize("cluster", ["prod", "theirs", ""])
+    @pytest.mark.parametrize("settings", [{}, {"cluster_name": "prod"}], ids=["no setting", "clusterName"])
+    def test_tenants_objects_are_no_groups_and_pause_none(self, cluster: str, settings: dict[str, str]) -> None:
+        made = found(deployment(cluster="prod"), linked_node(), self.tenants(cluster=cluster), **settings)
+
+        assert {group.id: group.paused for group in made.all} == {self.OURS: ""}
+
+    @pytest.mark.parametrize(
+        ("cluster", "settings", "problems"),
+        [
+            ("prod", {}, ["NodeGroupNotConfirmed"]),
+            ("theirs", {}, ["SeveralClusters", "NodeGroupNotConfirmed"]),
+            ("prod", {"cluster_name": "prod"}, ["NodeGroupNotConfirmed"]),
+            ("theirs", {"cluster_name": "prod"}, []),
+            ("prod", {"namespaces": ("clusters",)}, []),
+        ],
+    )
+    def test_problem_names_the_object_unless_the_settings_exclude_it(
+        self, cluster: str, settings: dict[str, Any], problems: list[str]
+    ) -> None:
+        made = found(deployment(cluster="prod"), linked_node(), self.tenants(cluster=cluster), **settings)
+
+        assert reasons(made) == problems
+        assert all("tenant/aaa" in f"{each.namespace}/{each.name} {each.message}" for each in made.problems)
+
+    def test_problems_do_not_multiply_with_the_objects(self, golden: Golden) -> None:
+        many = [self.tenants(name=f"aaa-{number}") for number in range(20)]
+
+        made = found(deployment(cluster="prod"), linked_node(), *many)
+
+        (problem,) = made.problems
+        golden(problem.message)
+
+    def test_condition_names_the_objects_of_each_cluster(self, golden: Golden) -> None:
+        made = found(deployment(cluster="prod"), linked_node(), self.tenants(cluster="theirs"))
+
+        golden(next(each.message for each in made.problems if each.reason == "SeveralClusters"))
+
+    def test_several_clusters_in_the_namespace_of_the_nodes(self) -> None:
+        """Objects in the same namespace belong to this cluster only if its nodes name their cluster."""
+        both = deployment(cluster="prod"), deployment("dev", cluster="dev")
+
+        one, none = found(*both, linked_node()), found(*both, linked_node(cluster=""))
+
+        assert ({group.id for group in one.all}, reasons(one)[0]) == ({self.OURS}, "SeveralClusters")
+        assert [bool(group.paused) for group in none.all] == [True, True]
+
+    def test_objects_of_an_api_without_nodes_pause_no_other_api(self) -> None:
+        """All nodes belong to the Machine API; only tenants have objects of Cluster API, which name two clusters."""
+        ours = machine_set().limits(0, 9)
+        there = node("n1").annotations({MACHINE: f"{ours.namespace}/m"})
+
+        made = found(ours, there, self.tenants(), self.tenants(cluster="theirs", name="bbb"))
+
+        assert {group.id: group.paused for group in made.all} == {f"MachineSet/{ours.namespace}/{ours.name}": ""}
+
+    @pytest.mark.parametrize("settings", [{"namespaces": ("tenant",)}, {}], ids=["namespaces", "MachineAutoscaler"])
+    def test_administrator_confirms_a_namespace_without_nodes(self, settings: dict[str, Any]) -> None:
+        target = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "aaa"}
+        autoscaler = {
+            "apiVersion": "autoscaling.openshift.io/v1beta1",
+            "kind": "MachineAutoscaler",
+            "metadata": {"name": "x", "namespace": "tenant"},
+            "spec": {"minReplicas": 0, "maxReplicas": 9, "scaleTargetRef": target},
+        }
+        autoscalers = () if settings else (decode_machine_autoscaler(autoscaler),)
+
+        made = found(self.tenants(), linked_node(), autoscalers=autoscalers, **settings)
+
+        assert [group.id for group in made.all] == ["MachineDeployment/tenant/aaa"]
+
+    def test_new_groups_next_to_linked_machines_need_no_node(self) -> None:
+        made = found(deployment("new", cluster="prod"), linked_node())
+
+        assert [group.id for group in made.all] == ["MachineDeployment/clusters/new"]
+        assert made.problems == ()
+
+    def test_nodes_of_external_providers_confirm_no_namespace(self) -> None:
+        provider = ExternalGroup("external", "a", 0, 9, 1, machines=(ExternalMachine("cloud://n1"),))
+        snapshot = Snapshot([self.tenants().build(), node("n1").provider_id("cloud://n1").build()])
+
+        made = build_groups(snapshot, external=ExternalGroups((provider,)))
+
+        assert (list(made.by_id), reasons(made)) == (["external/a"], ["NodeGroupNotConfirmed"])
+
+    def test_tenants_upcoming_nodes_delay_no_scale_up(self) -> None:
+        """The tenant's nodes would be large enough for all pods, and will never exist."""
+        ours = group("workers")
+        there = node("n1").annotations({MACHINE: f"{ours.namespace}/m"}).allocatable(cpu="1m", memory="1Mi")
+        tenants = self.tenants().capacity(cpu="64", memory="256Gi")
+
+        made = planned(ours, there, tenants, *pending_pods(4))
+
+        assert sizes(made) == {"workers": (0, 1)}
+        assert not made.kept or {each.reason for each in made.kept} == {"NodeGroupNotConfirmed"}
 
 
 def capi(uid: str = "") -> list[Any]:

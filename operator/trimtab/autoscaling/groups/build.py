@@ -18,7 +18,7 @@ from trimtab.autoscaling.groups.annotations import (
     annotated_options,
     object_problem,
 )
-from trimtab.autoscaling.groups.discovery import discover
+from trimtab.autoscaling.groups.discovery import discover, discovery_scope
 from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroups, external_groups
 from trimtab.autoscaling.groups.machine_groups import ClusterApi, GroupCandidate, GroupSource, MachineApi
 from trimtab.autoscaling.groups.membership import match_nodes
@@ -160,7 +160,9 @@ def build_groups(
         (candidate for provider in GROUP_SOURCES for candidate in provider.candidates(snapshot)),
         key=lambda each: each.id,
     )
-    discovered = discover(all_candidates, snapshot, discovery)
+    trusted = {autoscaler.metadata.namespace for autoscaler in autoscalers}
+    scope = discovery_scope(snapshot, discovery, trusted, others=any(each.machines for each in external.groups))
+    discovered = discover(all_candidates, snapshot, scope)
     candidates = discovered.candidates
     owners, owner_problems = match_owners(candidates, autoscalers)
     problems = [*owner_problems, *discovered.problems]

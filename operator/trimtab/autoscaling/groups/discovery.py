@@ -1,22 +1,37 @@
 """Selects the objects of the machine APIs that belong to this cluster, by cluster name and namespace.
 
-A management cluster of Cluster API holds the machines of many clusters, and node names such as ``worker-1`` repeat.
-``spec.nodeGroupAutoDiscovery`` defines what belongs to this cluster, as upstream's ``--node-group-auto-discovery``
-does.
+A management cluster of Cluster API holds the machines of many clusters, and node names such as ``worker-1`` repeat. A
+tenant may be allowed to write such objects in the tenant's own namespace. So an object alone is no proof that it
+belongs to this cluster:
+
+1. ``spec.nodeGroupAutoDiscovery`` defines what belongs to this cluster, as upstream's ``--node-group-auto-discovery``
+   does.
+2. What it does not define is read from the annotations with which both APIs link a node to its machine, because tenants
+   cannot write them. Both APIs keep all machines of a cluster in one namespace, so the annotations of a single node
+   suffice for all groups, including those without nodes.
+3. If no node has such an annotation, and no external provider reports nodes, all objects belong to this cluster,
+   unless they name several clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.bounds import named
+from trimtab.api.bounds import named, plural
 from trimtab.api.cluster_autoscaler import KIND, NAME, NodeGroupAutoDiscovery
+from trimtab.autoscaling.groups.annotations import (
+    NODES_CLUSTER,
+    NODES_CLUSTER_NAMESPACE,
+    annotated_limits,
+    object_problem,
+)
 from trimtab.autoscaling.groups.machine_groups import GroupCandidate
+from trimtab.autoscaling.groups.membership import machine_keys
 from trimtab.autoscaling.groups.node_group import ObjectProblem
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import (
@@ -50,14 +65,75 @@ _OBJECTS: Final = {MACHINE_API: _machine_api, CLUSTER_API: _cluster_api}
 """Functions that return the objects of a machine API that name a cluster, by API group."""
 
 
+class Scope(Struct, frozen=True):
+    """Which objects of the machine APIs belong to this cluster.
+
+    Attributes:
+        settings: ``spec.nodeGroupAutoDiscovery``.
+        namespaces: the namespaces that nodes or MachineAutoscalers confirm; ``None`` if nothing confirms any.
+        clusters: the names of Cluster API clusters that nodes confirm; empty if no node names one.
+    """
+
+    settings: NodeGroupAutoDiscovery
+    namespaces: Collection[str] | None = None
+    clusters: Collection[str] = ()
+
+    def exclusion(self, source: AnyMachine | AnyMachineSet) -> str:
+        """Return the reason why an object does not belong to this cluster; empty if it does."""
+        return self.exclusion_by_settings(source) or self.exclusion_by_nodes(source)
+
+    def exclusion_by_settings(self, source: AnyMachine | AnyMachineSet) -> str:
+        """Return the reason why the settings exclude an object; empty if they do not."""
+        settings = self.settings
+        if settings.namespaces and source.namespace not in settings.namespaces:
+            return f"its namespace {source.namespace} is not among {FIELD}.namespaces"
+        if settings.cluster_name and not _belongs(source, settings.cluster_name):
+            theirs = f"it belongs to the cluster {source.cluster}" if source.cluster else "it names no cluster"
+            return f"{theirs}, and {FIELD}.clusterName is {settings.cluster_name}"
+        return ""
+
+    def exclusion_by_nodes(self, source: AnyMachine | AnyMachineSet) -> str:
+        """Return the reason why the nodes exclude an object, as far as the settings do not decide; empty otherwise."""
+        settings = self.settings
+        if not settings.namespaces and self.namespaces is not None and source.namespace not in self.namespaces:
+            return f"no node belongs to a machine in its namespace {source.namespace}"
+        named_by_nodes = () if settings.cluster_name or source.api_group != CLUSTER_API else self.clusters
+        if named_by_nodes and source.cluster not in named_by_nodes:
+            return f"no node belongs to its cluster {source.cluster}" if source.cluster else "it names no cluster"
+        return ""
+
+
+def discovery_scope(
+    snapshot: Snapshot, settings: NodeGroupAutoDiscovery, trusted: Collection[str] = (), *, others: bool = False
+) -> Scope:
+    """Return which objects belong to this cluster, by the settings and by the annotations of the nodes.
+
+    Args:
+        snapshot: the nodes.
+        settings: ``spec.nodeGroupAutoDiscovery``.
+        trusted: the namespaces of MachineAutoscalers, which only administrators can write.
+        others: whether external providers report nodes.
+    """
+    namespaces: set[str] = set()
+    clusters: set[str] = set()
+    for slot in snapshot.nodes.order().tolist():
+        node = snapshot.nodes.node(slot)
+        namespaces.update(key.partition("/")[0] for _, key in machine_keys(node))
+        namespaces.add(node.annotations.get(NODES_CLUSTER_NAMESPACE, ""))
+        clusters.add(node.annotations.get(NODES_CLUSTER, ""))
+    namespaces.discard("")
+    clusters.discard("")
+    return Scope(settings, namespaces.union(trusted) if namespaces or others else None, clusters)
+
+
 class DiscoveryResult(Struct, frozen=True):
     """The candidates after discovery.
 
     Attributes:
-        candidates: all candidates; those of other clusters or namespaces have a ``size_manager``, and those of an API
-            whose objects name several clusters are ``paused``.
+        candidates: all candidates; those that do not belong to this cluster have a ``size_manager``, and those of an
+            API whose objects name several clusters are ``paused`` if nodes do not show which of them is this one.
         ambiguous: pause reasons of APIs whose objects name several clusters.
-        problems: one problem for each such API.
+        problems: one problem for each such API, and one for each namespace with groups that no node confirms.
     """
 
     candidates: tuple[GroupCandidate, ...]
@@ -65,61 +141,72 @@ class DiscoveryResult(Struct, frozen=True):
     problems: tuple[ObjectProblem, ...] = ()
 
 
-def discover(
-    candidates: Sequence[GroupCandidate], snapshot: Snapshot, settings: NodeGroupAutoDiscovery
-) -> DiscoveryResult:
+def discover(candidates: Sequence[GroupCandidate], snapshot: Snapshot, scope: Scope) -> DiscoveryResult:
     """Select the candidates of this cluster.
 
-    If ``clusterName`` is not set, all objects of an API must name the same cluster, which is taken to be this one. If
-    they name several clusters, no group of that API is scaled.
+    If neither ``clusterName`` nor the nodes name this cluster, all objects of an API must name the same cluster, which
+    is taken to be this one. If they name several clusters, no group of that API is scaled.
 
     Args:
         candidates: candidates of all APIs.
         snapshot: the objects of the machine APIs.
-        settings: ``spec.nodeGroupAutoDiscovery``.
+        scope: which objects belong to this cluster.
     """
     pauses = {}
     problems = []
-    for api_group in _OBJECTS if not settings.cluster_name else ():
-        clusters = cluster_names(snapshot, api_group, settings.namespaces)
+    for api_group in _OBJECTS if not scope.settings.cluster_name else ():
+        clusters = _clusters(snapshot, api_group, scope)
         if len(clusters) > 1:
-            pauses[api_group] = text = (
-                f"objects of {api_group} name {len(clusters)} clusters ({named(clusters)}); "
+            own = [cluster for cluster, (_, belongs) in clusters.items() if belongs]
+            examples = named([f"{cluster} in {example}" for cluster, (example, _) in clusters.items()])
+            text = (
+                f"objects of {api_group} name {len(clusters)} clusters ({examples}); "
                 f"{FIELD}.clusterName must name this cluster"
             )
-            message = f"{text}: no group of that API is scaled"
+            if len(own) > 1:
+                pauses[api_group] = text
+            scaled = f"only groups of {own[0]}, to which nodes belong, are scaled" if len(own) == 1 else ""
+            message = f"{text}: {scaled or 'no group of that API is scaled'}"
             problems.append(ObjectProblem(KIND, "", NAME, reasons.SEVERAL_CLUSTERS, message))
-    made = tuple(_scoped(candidate, settings, pauses.get(candidate.source.api_group, "")) for candidate in candidates)
-    return DiscoveryResult(made, frozenset(pauses.values()), tuple(problems))
+    made = tuple(_scoped(candidate, scope, pauses.get(candidate.source.api_group, "")) for candidate in candidates)
+    return DiscoveryResult(made, frozenset(pauses.values()), (*problems, *_unconfirmed(candidates, scope)))
 
 
-def cluster_names(snapshot: Snapshot, api_group: str, namespaces: Sequence[str] = ()) -> list[str]:
-    """Return the names of the clusters that the objects of a machine API belong to, sorted.
-
-    Args:
-        snapshot: the objects.
-        api_group: the API.
-        namespaces: the namespaces to read; all if empty.
-    """
-    found = {
-        each.cluster
-        for each in _OBJECTS[api_group](snapshot)
-        if each.cluster and (not namespaces or each.namespace in namespaces)
-    }
-    return sorted(found)
+def _clusters(snapshot: Snapshot, api_group: str, scope: Scope) -> Mapping[str, tuple[str, bool]]:
+    """Return an object of each cluster that the objects of an API name, and whether any of them belongs to this one."""
+    found: dict[str, tuple[str, bool]] = {}
+    for each in _OBJECTS[api_group](snapshot):
+        if each.cluster and not scope.exclusion_by_settings(each):
+            name, belongs = f"{each.kind} {each.key}", not scope.exclusion_by_nodes(each)
+            first, before = found.get(each.cluster, (name, False))
+            found[each.cluster] = min(first, name), belongs or before
+    return dict(sorted(found.items()))
 
 
-def _scoped(candidate: GroupCandidate, settings: NodeGroupAutoDiscovery, pause: str) -> GroupCandidate:
+def _unconfirmed(candidates: Iterable[GroupCandidate], scope: Scope) -> Iterator[ObjectProblem]:
+    """Yield a problem for each namespace with objects that would be groups if nodes confirmed them."""
+    found: dict[tuple[str, str], list[AnyMachineSet]] = {}
+    for candidate in candidates:
+        source = candidate.source
+        if scope.exclusion_by_settings(source) or candidate.size_manager or annotated_limits(source) is None:
+            continue
+        if excluded := scope.exclusion_by_nodes(source):
+            found.setdefault((source.namespace, excluded), []).append(source)
+    for (_, excluded), sources in found.items():
+        more = f", like {plural(len(sources) - 1, 'other object')} there" if len(sources) > 1 else ""
+        message = (
+            f"is not treated as a node group{more}: {excluded}; if it belongs to this cluster, {FIELD}.namespaces must "
+            "list the namespaces of all node groups"
+        )
+        yield object_problem(sources[0], reasons.NODE_GROUP_NOT_CONFIRMED, message)
+
+
+def _scoped(candidate: GroupCandidate, scope: Scope, pause: str) -> GroupCandidate:
     source = candidate.source
-    elsewhere = ""
-    if settings.namespaces and source.namespace not in settings.namespaces:
-        elsewhere = f"its namespace {source.namespace} is not among {FIELD}.namespaces"
-    elif settings.cluster_name and not _belongs(source, settings.cluster_name):
-        theirs = f"it belongs to the cluster {source.cluster}" if source.cluster else "it names no cluster"
-        elsewhere = f"{theirs}, and {FIELD}.clusterName is {settings.cluster_name}"
+    elsewhere = scope.exclusion(source)
     if elsewhere:
         return replace(candidate, machines=(), nodes=(), provider_ids=(), size_manager=elsewhere)
-    name = settings.cluster_name or source.cluster
+    name = scope.settings.cluster_name or source.cluster
     machines = tuple(_of_cluster(candidate.machines, name))
     return replace(candidate, machines=machines, paused=pause or candidate.paused)
 

@@ -158,7 +158,7 @@ def confirm_node(machine: AnyMachine, node: Node) -> Confirmation | Contradictio
         The confirmation by the node, or the contradiction. If nothing on the node confirms the claim, that is a
         contradiction too.
     """
-    named = list(_machine_keys(node))
+    named = list(machine_keys(node))
     if named and (machine.api_group, machine.key) not in named:
         return _mismatch(f"the node {node.name} names the machine {named[0][1]}")
     if machine.node and machine.node != node.name:
@@ -211,7 +211,7 @@ def _node_index(snapshot: Snapshot) -> _NodeIndex:
     nodes = {node.name: node for node in _live_nodes(snapshot)}
     of_machine: dict[tuple[str, str], str] = {}
     for node in nodes.values():
-        for key in _machine_keys(node):
+        for key in machine_keys(node):
             of_machine.setdefault(key, node.name)
     of_instance: dict[str, list[str]] = {}
     for node in nodes.values():
@@ -233,7 +233,8 @@ def _live_nodes(snapshot: Snapshot) -> Iterator[Node]:
         yield snapshot.nodes.node(slot)
 
 
-def _machine_keys(node: Node) -> Iterator[tuple[str, str]]:
+def machine_keys(node: Node) -> Iterator[tuple[str, str]]:
+    """Yield API group and ``namespace/name`` of each machine that a node names in its annotations."""
     annotations = node.annotations
     if NODES_MACHINE in annotations:
         yield MACHINE_API, annotations[NODES_MACHINE]
@@ -343,7 +344,7 @@ def _names_others(node: Node, candidate: GroupCandidate) -> bool:
 
     If it does, it does not belong to the nodes of the MachinePool that have no Machine.
     """
-    return bool(_other_cluster(node, candidate.source)) or any(True for _ in _machine_keys(node))
+    return bool(_other_cluster(node, candidate.source)) or any(True for _ in machine_keys(node))
 
 
 def _other_cluster(node: Node, owner: AnyMachine | AnyMachineSet) -> str:

@@ -1,4 +1,4 @@
-"""A tenant who may write Cluster API machines in the tenant's own namespace claims no node of this cluster.
+"""A tenant who may write Cluster API machines in the tenant's own namespace claims no node and affects no node group.
 
 The tenant has ClusterRole ``edit``, which an aggregated ClusterRole extends to Cluster API's kinds, as platforms do.
 The operator runs every controller with the chart's permissions.
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.autoscaling import MACHINE_NAMESPACE
 from tests.fixtures.custom_resources import DEFINITIONS, definition, served
 from tests.fixtures.joint import JointCluster, own_joint_cluster
 from tests.fixtures.machine_sets import MERGE
@@ -175,14 +176,17 @@ def stay_unharmed(joint: JointCluster, tenant: Tenant, nodes: set[str], pods: se
     ids=["other UID", "name", "provider ID"],
 )
 def test_machines_of_a_tenant_claim_no_node(joint: JointCluster, forged: Claim, reason: str) -> None:
-    """The tenant names our cluster. Only the node whose machine the administrator created is removed."""
+    """The tenant names our cluster, and the settings include the tenant's namespace.
+
+    Only the node whose machine the administrator created is removed.
+    """
     tenant = machine_tenant(joint)
     forge_machines(joint, tenant, "prod", forged)
     own_machine(joint, "prod")
     others = set(joint.all_nodes()) - {"ours"}
     pods = pods_on(joint, others)
 
-    joint.autoscale()
+    joint.autoscale(nodeGroupAutoDiscovery={"namespaces": [MACHINE_NAMESPACE, CLUSTERS, tenant.namespace]})
 
     joint.until(lambda: replicas(joint, CLUSTERS) == [0], "the administrator's own node to be removed")
     end_own_machine(joint)
@@ -193,21 +197,44 @@ def test_machines_of_a_tenant_claim_no_node(joint: JointCluster, forged: Claim, 
 
 
 def test_second_cluster_is_refused_without_a_setting(joint: JointCluster) -> None:
+    """The condition names the tenant's object. The node groups of our cluster are scaled nevertheless."""
     tenant = machine_tenant(joint)
     own_machine(joint, "prod")
     forge_machines(joint, tenant, "theirs", partial(claim, uid=THEIR_UID))
-    nodes = set(joint.all_nodes())
-    others = nodes - {"ours"}
+    others = set(joint.all_nodes()) - {"ours"}
     pods = pods_on(joint, others)
 
     joint.autoscale()
 
     joint.until(lambda: joint.condition("Degraded").get("reason") == reasons.SEVERAL_CLUSTERS, "the condition")
-    stay_unharmed(joint, tenant, nodes, pods)
-    assert replicas(joint, CLUSTERS) == [1]
-
-    joint.change(nodeGroupAutoDiscovery={"clusterName": "prod"})
+    assert f"theirs in Machine {tenant.namespace}/aaa-0" in joint.condition("Degraded")["message"]
     joint.until(lambda: replicas(joint, CLUSTERS) == [0], "the administrator's own node to be removed")
     end_own_machine(joint)
     stay_unharmed(joint, tenant, others, pods)
-    assert joint.condition("Degraded")["status"] == "False"
+
+    joint.change(nodeGroupAutoDiscovery={"clusterName": "prod"})
+    joint.until(lambda: joint.condition("Degraded")["status"] == "False", "the condition to end")
+    stay_unharmed(joint, tenant, others, pods)
+
+
+def test_upcoming_nodes_of_a_tenant_delay_no_scale_up(joint: JointCluster) -> None:
+    """The tenant requests nodes with room for all pending pods, and nothing creates them."""
+    tenant = machine_tenant(joint)
+    joint.group("spare", replicas=0, minimum=0, maximum=3)
+    annotations = {f"{LIMITS}-min-size": "0", f"{LIMITS}-max-size": "9"}
+    capacity = {"cpu": "64", "memory": "256Gi", "maxPods": "110"}
+    annotations |= {f"capacity.cluster-autoscaler.kubernetes.io/{key}": value for key, value in capacity.items()}
+    body = {
+        "apiVersion": MACHINE_DEPLOYMENTS.api_version,
+        "kind": MACHINE_DEPLOYMENTS.kind,
+        "metadata": {"name": "aaa", "namespace": tenant.namespace, "annotations": annotations},
+        "spec": {"clusterName": "prod", "replicas": 9},
+    }
+    tenant.client.request("POST", MACHINE_DEPLOYMENTS.path(namespace=tenant.namespace), body)
+    joint.autoscale()
+
+    joint.deploy("more", 2, cpu="3")
+
+    joint.until_running("more", 2)
+    assert reasons.NODE_GROUP_NOT_CONFIRMED in joint.condition("Degraded")["message"]
+    assert replicas(joint, tenant.namespace) == [9]

@@ -28,6 +28,7 @@ MAX_BOOTS: Final = 16
 MAX_TROUBLED: Final = 16
 MAX_REPLACEMENTS: Final = 4
 MAX_REPLACED: Final = 20
+MAX_CONFIRMED: Final = 64
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
 
@@ -439,6 +440,16 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     ] = None
     node_groups: Annotated[
         tuple[NodeGroupStatus, ...], bounded("Status of each node group, sorted by id.", limit=MAX_GROUPS, **ATOMIC)
+    ] = ()
+    confirmed_namespaces: Annotated[
+        tuple[ObjectName, ...],
+        bounded(
+            "Namespaces with node groups that the annotations of a node have confirmed, sorted. They remain confirmed "
+            "while they contain MachineSets, MachineDeployments or MachinePools, even without nodes. See "
+            "spec.nodeGroupAutoDiscovery.namespaces.",
+            limit=MAX_CONFIRMED,
+            **ATOMIC,
+        ),
     ] = ()
     node_groups_omitted: Annotated[
         NaturalInt, doc("Number of node groups that are omitted from status.nodeGroups because its length is limited.")

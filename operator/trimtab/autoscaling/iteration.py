@@ -127,7 +127,13 @@ def plan_iteration(snapshot: Snapshot, iteration: IterationInput) -> IterationRe
 
 def _plan_iteration(snapshot: Snapshot, iteration: IterationInput, nodes: Mapping[str, Node]) -> IterationResult:
     spec, now = iteration.spec, iteration.now
-    found = build_groups(snapshot, iteration.machine_autoscalers, iteration.external, spec.node_group_auto_discovery)
+    found = build_groups(
+        snapshot,
+        iteration.machine_autoscalers,
+        iteration.external,
+        spec.node_group_auto_discovery,
+        iteration.state.confirmed_namespaces,
+    )
     node_readiness = readiness_by_node(nodes, found, now=now, startup=spec.startup_taints)
     state, findings = advance(iteration.state, found, nodes, spec, now, node_readiness=node_readiness)
     current_health = assess_health(found, node_readiness)
@@ -149,7 +155,12 @@ def _plan_iteration(snapshot: Snapshot, iteration: IterationInput, nodes: Mappin
         groups=found,
         nodes=nodes,
         readiness=node_readiness,
-        state=replace(state, unneeded=dict(promises.removals.unneeded), held=dict(promises.removals.held)),
+        state=replace(
+            state,
+            unneeded=dict(promises.removals.unneeded),
+            held=dict(promises.removals.held),
+            confirmed_namespaces=found.confirmed_namespaces,
+        ),
         findings=replace(findings, reported=(*findings.reported, *map(_given_up_finding, promises.given_up))),
         health=current_health,
         plan=new_plan,

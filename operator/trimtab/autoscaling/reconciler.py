@@ -542,4 +542,5 @@ class Reconciler:
         return tuple(found)
 
     def _build_groups(self, snapshot: Snapshot) -> Groups:
-        return build_groups(snapshot, self._dependencies.machine_autoscalers(), self._external, self._discovery)
+        autoscalers, confirmed = self._dependencies.machine_autoscalers(), self._state.confirmed_namespaces
+        return build_groups(snapshot, autoscalers, self._external, self._discovery, confirmed)

@@ -18,7 +18,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoD
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.plan import Plan, RemoveNode
-from trimtab.autoscaling.cluster_state import advance, status_with_state
+from trimtab.autoscaling.cluster_state import advance, state_from_status, status_with_state
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
 from trimtab.autoscaling.groups import (
     ExternalGroup,
@@ -29,6 +29,7 @@ from trimtab.autoscaling.groups import (
     MachineState,
     build_groups,
 )
+from trimtab.autoscaling.iteration import IterationInput, plan_iteration
 from trimtab.autoscaling.planner import plan
 from trimtab.autoscaling.report.iteration_report import IterationReport
 from trimtab.autoscaling.report.status import conditions_of
@@ -679,6 +680,37 @@ class TestUnconfirmedGroups:
 
         assert [group.id for group in made.all] == ["MachineDeployment/clusters/new"]
         assert made.problems == ()
+
+    def test_namespace_remains_confirmed_without_nodes_while_it_has_objects(self) -> None:
+        """All nodes belong to the Machine API after trimtab has removed the last node of Cluster API."""
+        there = node("n1").annotations({MACHINE: "openshift-machine-api/m"})
+        ours, tenants = deployment(cluster="prod").replicas(0), self.tenants()
+        before = found(ours, linked_node(), tenants)
+
+        def later(*objects: Any, confirmed: tuple[str, ...]) -> Groups:
+            return build_groups(Snapshot([each.build() for each in objects]), confirmed=confirmed)
+
+        after = later(ours, there, tenants, confirmed=before.confirmed_namespaces)
+        gone = later(tenants, there, confirmed=after.confirmed_namespaces)
+
+        assert before.confirmed_namespaces == after.confirmed_namespaces[:1] == ("clusters",)
+        assert list(after.by_id) == [self.OURS]
+        assert (gone.by_id, gone.confirmed_namespaces) == ({}, ("openshift-machine-api",))
+
+    def test_confirmed_namespaces_survive_a_restart(self) -> None:
+        """A new process reads them from the status, and iterations keep them."""
+        there = node("n1").annotations({MACHINE: "openshift-machine-api/m"})
+        snapshot = Snapshot([each.build() for each in (deployment().replicas(0), self.tenants(), there)])
+        state = state_from_status(status_with_state(AutoscalerState(confirmed_namespaces=("clusters",))))
+        status = ClusterAutoscalerStatus()
+
+        result = plan_iteration(
+            snapshot,
+            IterationInput(ClusterAutoscalerSpec(), status, state, REPORTED, (), ExternalGroups()),
+        )
+
+        assert list(result.groups.by_id) == [self.OURS]
+        assert result.state.confirmed_namespaces == ("clusters", "openshift-machine-api")
 
     def test_nodes_of_external_providers_confirm_no_namespace(self) -> None:
         provider = ExternalGroup("external", "a", 0, 9, 1, machines=(ExternalMachine("cloud://n1"),))

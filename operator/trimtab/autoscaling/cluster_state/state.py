@@ -117,6 +117,7 @@ class AutoscalerState(Struct, frozen=True):
         last_scale_down: the time at which a node was last removed.
         last_scale_down_failure: the time at which the removal of a node last failed.
         try_again: the last processed value of the annotation ``trimtab.dev/try-again``; empty if there was none.
+        confirmed_namespaces: namespaces with node groups that nodes have confirmed, sorted.
     """
 
     groups: Mapping[str, GroupRecord] = {}
@@ -128,6 +129,7 @@ class AutoscalerState(Struct, frozen=True):
     last_scale_down: float | None = None
     last_scale_down_failure: float | None = None
     try_again: str = ""
+    confirmed_namespaces: tuple[str, ...] = ()
 
     @property
     def open(self) -> dict[str, OpenScaleUp]:
@@ -159,6 +161,7 @@ def state_from_status(status: ClusterAutoscalerStatus) -> AutoscalerState:
         last_scale_down=_seconds(status.last_scale_down),
         last_scale_down_failure=_seconds(status.last_scale_down_failure),
         try_again=status.try_again,
+        confirmed_namespaces=status.confirmed_namespaces,
     )
 
 
@@ -188,6 +191,7 @@ def status_with_state(state: AutoscalerState, status: ClusterAutoscalerStatus | 
         last_scale_down=_time(state.last_scale_down),
         last_scale_down_failure=_time(state.last_scale_down_failure),
         try_again=state.try_again,
+        confirmed_namespaces=state.confirmed_namespaces,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NodeGroupAutoDiscovery
+from trimtab.api.cluster_autoscaler_status import MAX_CONFIRMED
 from trimtab.api.machine_autoscaler import KIND, MachineAutoscaler
 from trimtab.autoscaling.groups.annotations import (
     OWNER,
@@ -18,7 +19,7 @@ from trimtab.autoscaling.groups.annotations import (
     annotated_options,
     object_problem,
 )
-from trimtab.autoscaling.groups.discovery import discover, discovery_scope
+from trimtab.autoscaling.groups.discovery import Scope, confirmed_by_nodes, discover
 from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroups, external_groups
 from trimtab.autoscaling.groups.machine_groups import ClusterApi, GroupCandidate, GroupSource, MachineApi
 from trimtab.autoscaling.groups.membership import match_nodes
@@ -143,6 +144,7 @@ def build_groups(
     autoscalers: Sequence[MachineAutoscaler] = (),
     external: ExternalGroups = NO_EXTERNAL_GROUPS,
     discovery: NodeGroupAutoDiscovery = _ANY_CLUSTER,
+    confirmed: Iterable[str] = (),
 ) -> Groups:
     """Return the node groups of a cluster. The result does not depend on the order of any argument.
 
@@ -152,6 +154,7 @@ def build_groups(
         external: groups of external providers. If a machine also claims a node of such a group, the node is assigned to
             the machine.
         discovery: ``spec.nodeGroupAutoDiscovery``: which objects of the machine APIs belong to this cluster.
+        confirmed: namespaces that nodes confirmed earlier, so that the groups remain groups if they have no nodes.
 
     Returns:
         The groups, and the problems of objects that could not be used.
@@ -160,8 +163,11 @@ def build_groups(
         (candidate for provider in GROUP_SOURCES for candidate in provider.candidates(snapshot)),
         key=lambda each: each.id,
     )
-    trusted = {autoscaler.metadata.namespace for autoscaler in autoscalers}
-    scope = discovery_scope(snapshot, discovery, trusted, others=any(each.machines for each in external.groups))
+    by_nodes, clusters = confirmed_by_nodes(snapshot)
+    by_nodes |= {candidate.source.namespace for candidate in all_candidates}.intersection(confirmed)
+    namespaces = by_nodes.union(autoscaler.metadata.namespace for autoscaler in autoscalers)
+    certain = by_nodes or any(each.machines for each in external.groups)
+    scope = Scope(discovery, namespaces if certain else None, clusters)
     discovered = discover(all_candidates, snapshot, scope)
     candidates = discovered.candidates
     owners, owner_problems = match_owners(candidates, autoscalers)
@@ -188,7 +194,12 @@ def build_groups(
     if further:
         made = {group.id: group for group in sorted((*made.values(), *further), key=lambda each: each.id)}
         of_node = _of_node(made)
-    return Groups(by_id=made, of_node=of_node, problems=tuple(sorted((*problems, *provider_problems))))
+    return Groups(
+        by_id=made,
+        of_node=of_node,
+        problems=tuple(sorted((*problems, *provider_problems))),
+        confirmed_namespaces=tuple(sorted(by_nodes)[:MAX_CONFIRMED]),
+    )
 
 
 def _wrong_size(candidate: GroupCandidate) -> ObjectProblem | None:

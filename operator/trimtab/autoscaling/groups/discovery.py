@@ -8,7 +8,8 @@ belongs to this cluster:
    does.
 2. What it does not define is read from the annotations with which both APIs link a node to its machine, because tenants
    cannot write them. Both APIs keep all machines of a cluster in one namespace, so the annotations of a single node
-   suffice for all groups, including those without nodes.
+   suffice for all groups, including those without nodes. A namespace that was confirmed once remains so while it has
+   such objects, because trimtab may remove its last node.
 3. If no node has such an annotation, and no external provider reports nodes, all objects belong to this cluster,
    unless they name several clusters.
 """
@@ -70,7 +71,8 @@ class Scope(Struct, frozen=True):
 
     Attributes:
         settings: ``spec.nodeGroupAutoDiscovery``.
-        namespaces: the namespaces that nodes or MachineAutoscalers confirm; ``None`` if nothing confirms any.
+        namespaces: the namespaces that nodes or MachineAutoscalers confirm; ``None`` if nothing shows which of the
+            namespaces belong to this cluster.
         clusters: the names of Cluster API clusters that nodes confirm; empty if no node names one.
     """
 
@@ -103,17 +105,8 @@ class Scope(Struct, frozen=True):
         return ""
 
 
-def discovery_scope(
-    snapshot: Snapshot, settings: NodeGroupAutoDiscovery, trusted: Collection[str] = (), *, others: bool = False
-) -> Scope:
-    """Return which objects belong to this cluster, by the settings and by the annotations of the nodes.
-
-    Args:
-        snapshot: the nodes.
-        settings: ``spec.nodeGroupAutoDiscovery``.
-        trusted: the namespaces of MachineAutoscalers, which only administrators can write.
-        others: whether external providers report nodes.
-    """
+def confirmed_by_nodes(snapshot: Snapshot) -> tuple[set[str], set[str]]:
+    """Return the namespaces and the names of the clusters to which the nodes belong, by their annotations."""
     namespaces: set[str] = set()
     clusters: set[str] = set()
     for slot in snapshot.nodes.order().tolist():
@@ -121,9 +114,7 @@ def discovery_scope(
         namespaces.update(key.partition("/")[0] for _, key in machine_keys(node))
         namespaces.add(node.annotations.get(NODES_CLUSTER_NAMESPACE, ""))
         clusters.add(node.annotations.get(NODES_CLUSTER, ""))
-    namespaces.discard("")
-    clusters.discard("")
-    return Scope(settings, namespaces.union(trusted) if namespaces or others else None, clusters)
+    return namespaces - {""}, clusters - {""}
 
 
 class DiscoveryResult(Struct, frozen=True):

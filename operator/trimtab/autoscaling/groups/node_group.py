@@ -207,11 +207,13 @@ class Groups(Struct, frozen=True):
         by_id: the groups by id, in the order of ids.
         of_node: group ids by node name; nodes that belong to no group are not included.
         problems: problems of objects, sorted.
+        confirmed_namespaces: namespaces with objects that can be groups, which nodes confirm or have confirmed, sorted.
     """
 
     by_id: Mapping[str, NodeGroup] = {}
     of_node: Mapping[str, str] = {}
     problems: tuple[ObjectProblem, ...] = ()
+    confirmed_namespaces: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[NodeGroup, ...]:

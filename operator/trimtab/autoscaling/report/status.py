@@ -443,6 +443,7 @@ def _state_fields(memory: AutoscalerState) -> dict[str, Any]:
     return {
         **{name: None if time is None else to_time(time) for name, time in times.items()},
         "try_again": memory.try_again,
+        "confirmed_namespaces": memory.confirmed_namespaces,
         "unneeded": unneeded,
         "unneeded_omitted": len(oldest) - len(unneeded),
         "held": fitting(held, limit=MAX_HELD, budget=HELD_BYTES),

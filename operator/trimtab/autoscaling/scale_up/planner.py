@@ -104,7 +104,13 @@ class PlanInputs(Struct, frozen=True):
         """Return the node groups of the snapshot. They are built only if the caller has not built them."""
         if self.groups is not None:
             return self.groups
-        return groups_of(snapshot, self.machine_autoscalers, self.external, self.spec.node_group_auto_discovery)
+        return groups_of(
+            snapshot,
+            self.machine_autoscalers,
+            self.external,
+            self.spec.node_group_auto_discovery,
+            self.status.confirmed_namespaces,
+        )
 
     def paused_reason(self, group: NodeGroup) -> LimitReason | None:
         """Return the reason why a group must not be scaled up regardless of its size, or ``None`` if it may be."""

@@ -536,8 +536,8 @@ REPLACEMENT_GIVEN_UP: Final = "ReplacementGivenUp"
 """The replacement was aborted because the new nodes did not register or the old nodes could not be drained in time. The
 next replacement starts after a delay."""
 REPLACEMENT_WAITS: Final = "ReplacementWaits"
-"""No replacement starts while pods are pending or nodes are being added or removed, or shortly after that. The message
-names the cause."""
+"""No replacement starts while nodes are being added or removed, or shortly after that. No new nodes of a group are used
+while pods are pending that could run on these nodes in place of the moved pods. The message names the cause."""
 NOT_CHEAPER: Final = "NotCheaper"
 """Replacing nodes of this group with nodes of other groups would not save enough (``replaceThreshold``)."""
 PRICE_UNKNOWN: Final = "PriceUnknown"

@@ -53,6 +53,10 @@ class World:
         self.promises: PlanReservations | None = None
         self.made = 0
 
+    def add(self, *parts: Any) -> None:
+        """Add objects to the cluster."""
+        self.builders |= {self._key(each): each for each in flat(parts)}
+
     @staticmethod
     def _key(builder: Any) -> str:
         metadata = builder.manifest()["metadata"]

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from tests.builders import budget, pod
+from tests.fakes.slow_namespace import SlowNamespace
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.replacement_cluster import World, group, kept_reasons, message, removals, ups, web, worker
 from tests.unit.autoscaling.scale_up_helpers import pending_pod
+from trimtab.api.cluster_autoscaler import ResourceLimits
 from trimtab.api.plan import ScaleUp
+from trimtab.autoscaling.replace import candidates
+from trimtab.placement.plan_budget import PlanBudget
 
 CPUS = {"big": "8", "small": "4", "dear": "4", "cheap": "4"}
 
@@ -27,6 +31,17 @@ def four_small(price: str = "0.5") -> World:
     small, big = group("small", "0.3", size=4), group("big", price, cpu="8")
     pods = [[web(f"a-{each}", f"n{each}", "1500m"), web(f"b-{each}", f"n{each}", "1")] for each in range(4)]
     return World(small, big, [worker(f"n{each}", small) for each in range(4)], pods)
+
+
+def tenant_pod(name: str, cpu: str = "1") -> Any:
+    return pod(name, "tenant").cpu(cpu).memory("1Gi")
+
+
+def replaced(world: World) -> list[str]:
+    """The nodes that the last plan replaces."""
+    assert world.promises is not None
+    (record,) = world.promises.replacements
+    return [each.name for each in record.nodes]
 
 
 class TestPlan:
@@ -172,27 +187,15 @@ class TestPlan:
     def test_groups_in_backoff_are_not_scaled_up(self) -> None:
         assert not one_big().plan(backoff={"MachineSet/openshift-machine-api/small": "until noon"}).scaling
 
-    @pytest.mark.parametrize(
-        ("parts", "words"),
-        [
-            ([pending_pod("x", cpu="9")], "pods are pending"),
-            ([worker("n9", group("idle", None, size=1))], "unneeded nodes"),
-        ],
-        ids=["pending pod", "unneeded node"],
-    )
-    def test_replacement_waits_for_other_actions(self, parts: Any, words: str) -> None:
-        world = one_big()
-        if words == "unneeded nodes":
-            idle = group("idle", None, size=1)
-            parts = [idle, *worker("n9", idle)]
-        for each in parts:
-            world.builders[world._key(each)] = each
+    def test_unneeded_nodes_are_removed_first(self) -> None:
+        world, idle = one_big(), group("idle", None, size=1)
+        world.add(idle, *worker("n9", idle))
 
         made = world.plan()
 
         assert not ups(made)
         assert kept_reasons(made)["default"] == "ReplacementWaits"
-        assert words in message(made, "default")
+        assert "unneeded nodes" in message(made, "default")
 
     @pytest.mark.parametrize("field", ["lastScaleUp", "lastScaleDown", "lastScaleDownFailure"])
     def test_scale_down_delays_apply(self, field: str) -> None:
@@ -221,9 +224,105 @@ class TestPlan:
         assert world.plan().document() == other.plan().document()
 
 
-def _max_nodes(number: int) -> Any:
-    from trimtab.api.cluster_autoscaler import ResourceLimits
+class TestOtherNamespaces:
+    """The pods of a tenant do not prevent the replacement of nodes that have only pods of other namespaces."""
 
+    @pytest.mark.parametrize(
+        "waiting",
+        [
+            tenant_pod("x", cpu="9").unschedulable(),
+            tenant_pod("x").merge(spec={"schedulerName": "nobody"}),
+            tenant_pod("x").unschedulable().merge(spec={"schedulingGates": [{"name": "closed"}]}),
+        ],
+        ids=["too large", "unknown scheduler", "gate"],
+    )
+    def test_pending_pods_that_fit_on_no_new_node_prevent_nothing(self, waiting: Any) -> None:
+        world = one_big()
+        world.add(waiting)
+
+        assert ups(world.plan()) == {"small": (0, 2)}
+
+    def test_pending_pod_that_could_take_the_room_prevents_new_nodes_of_its_groups(self, golden: Golden) -> None:
+        """The tenant has as many nodes as its limit allows, so that no node is added for the pending pod."""
+        world, full = one_big(), group("full", None, size=1)
+        other = group("other", "0.3", cpu="4").node_taint("only", "x")
+        world.add(full, *worker("n2", full), other, tenant_pod("a", cpu="4").on("n2").ready())
+        world.add(tenant_pod("b", cpu="3500m").unschedulable())
+        limits = ResourceLimits(max_nodes_per_namespace=1)
+        world.spec = world.spec.__class__(scale_down=world.spec.scale_down, resource_limits=limits)
+
+        made = world.plan()
+
+        assert not ups(made)
+        assert kept_reasons(made)["small"] == "ReplacementWaits"
+        golden(message(made, "small"))
+        for number in range(5):
+            world.builders[f"Pod/shop/web-{number}"].tolerates("only")
+        assert ups(world.plan()) == {"other": (0, 2)}
+
+    def test_node_that_a_pending_pod_will_use_is_kept(self) -> None:
+        world = one_big()
+        world.add(tenant_pod("x", cpu="2").unschedulable())
+
+        assert not ups(world.plan())
+
+    def test_pod_that_fits_on_no_other_node_prevents_only_the_replacement_of_its_node(self) -> None:
+        """The tenant's node would be replaced first."""
+        big, small = group("big", "0.8", size=2, cpu="8"), group("small", "0.3", cpu="4")
+        pods = [web(f"web-{each}", "n1") for each in range(5)]
+        stuck = tenant_pod("x", cpu="4500m").on("n2").owned_by("ReplicaSet", "x").ready()
+        stuck.node_selector(**{"kubernetes.io/hostname": "n2"})
+
+        world = World(big, small, worker("n1", big, cpu="8"), worker("n2", big, cpu="8"), pods, stuck)
+
+        assert ups(world.plan()) == {"small": (0, 1)}
+        assert replaced(world) == ["n1"]
+
+    def test_blocked_nodes_leave_others_to_be_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tenant's bare pods block more nodes than one plan judges, and these nodes come first."""
+        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
+        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
+        big, small = group("big", "0.8", size=13, cpu="8"), group("small", "0.3", cpu="4")
+        blocked = [worker(f"a{each}", big, cpu="8") for each in range(12)]
+        for there, _ in blocked:
+            there.taint("tenant")
+        bare = [tenant_pod(f"x-{each}", cpu="4500m").on(f"a{each}").tolerates().ready() for each in range(12)]
+        pods = [web(f"web-{each}", "n1") for each in range(5)]
+
+        made = World(big, small, blocked, worker("n1", big, cpu="8"), bare, pods).plan()
+
+        assert ups(made) == {"small": (0, 2)}
+
+    def test_pods_that_fit_on_no_node_together_prevent_only_the_replacement_of_their_node(self) -> None:
+        world = self.with_affinity(number=2, cpu="2200m")
+
+        assert ups(world.plan()) == {"small": (0, 1)}
+        assert replaced(world) == ["n1"]
+
+    def test_expensive_pods_leave_time_to_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Placing the tenant's pods takes longer than the plan may take."""
+        time = SlowNamespace(monkeypatch)
+        world = self.with_affinity(number=5, cpu="900m", new_cpu="6")
+
+        made = world.plan(budget=PlanBudget(80.0, time))
+
+        assert ups(made) == {"small": (0, 1)}
+        assert replaced(world) == ["n1"]
+
+    def with_affinity(self, *, number: int, cpu: str, new_cpu: str = "4") -> World:
+        """Two nodes, one with a tenant's pods that must be together. This node would be replaced first."""
+        big, small = group("big", "0.8", size=2, cpu="8"), group("small", "0.3", cpu=new_cpu)
+        pods = [web(f"web-{each}", "n1") for each in range(5)]
+        together = [
+            tenant_pod(f"x-{each}", cpu).on("n2").labels(app="x", n=str(each)).owned_by("ReplicaSet", "x").ready()
+            for each in range(number)
+        ]
+        for each in together:
+            each.affinity(labelSelector={"matchLabels": {"app": "x"}})
+        return World(big, small, worker("n1", big, cpu="8"), worker("n2", big, cpu="8"), pods, together)
+
+
+def _max_nodes(number: int) -> ResourceLimits:
     return ResourceLimits(max_nodes_total=number)
 
 

@@ -1,21 +1,27 @@
 """Plans replacements: fewer or cheaper nodes of other groups in place of existing ones.
 
-This module does no I/O and reads no clock. It plans only while the cluster is at rest: no pod is pending, and no node
-is upcoming or being removed. It ranks the drainable nodes by the price that is saved per moved pod, and searches for
-the longest prefix of that list whose pods fit on cheaper nodes. Each plan must lower the price by at least a threshold,
-so that plans cannot alternate.
+This module does no I/O and reads no clock. It plans only while the cluster is at rest: no node is upcoming or being
+removed. It ranks the drainable nodes by the price that is saved per moved pod, and searches for the longest prefix of
+that list whose pods fit on cheaper nodes. Each plan must lower the price by at least a threshold, so that plans cannot
+alternate.
+
+The pods of one namespace must not prevent replacements of nodes that have only pods of other namespaces:
+
+- A pending pod prevents only the replacement of the node on which it will run, and replacements by nodes on which it
+  could take the place of a moved pod.
+- Nodes with pods that block the drain, fit nowhere or use up the time of the plan are left out or come last.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.bounds import plural
@@ -23,16 +29,9 @@ from trimtab.api.cluster_autoscaler import KIND, NAME, ResourceLimits
 from trimtab.api.cluster_autoscaler_status import MAX_REPLACED, ReplacedNode, Replacement, ReplacingGroup
 from trimtab.api.plan import Kept, ScaleUp
 from trimtab.autoscaling.groups import Groups, MachineState, NodeGroup
+from trimtab.autoscaling.replace.candidates import ReplacementCandidate, ReplacementCandidates
 from trimtab.autoscaling.replace.replacement_state import DRAIN_TIMEOUT, ENABLED, ReplacementState
-from trimtab.autoscaling.scale_down.drainability import DrainContext
-from trimtab.autoscaling.scale_down.eligibility import (
-    Eligibility,
-    ResourceMinimums,
-    scale_down_delay,
-    unready,
-    utilization,
-)
-from trimtab.autoscaling.scale_down.equivalence import EquivalenceClasses
+from trimtab.autoscaling.scale_down.eligibility import scale_down_delay
 from trimtab.autoscaling.scale_down.planner import ScaleDownPlan
 from trimtab.autoscaling.scale_up import PlanInputs, ScaleUpPlan
 from trimtab.autoscaling.scale_up.balancing import SimilarGroupFinder
@@ -54,111 +53,27 @@ from trimtab.autoscaling.template import NodeTemplate, build_templates
 from trimtab.autoscaling.template.node_template import TO_BE_DELETED
 from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer, hold_nominated
-
-MAX_JUDGED: Final = 100
-"""Maximum number of nodes for which the planner evaluates the drain rules."""
-MAX_PODS: Final = 600
-"""Maximum number of pods that must move from a set of nodes. Each trial places all of them."""
-
-
-class ReplacementCandidate(Struct, frozen=True, eq=False):
-    """A node that may be replaced, and its pods that need another node."""
-
-    node: Node
-    group: NodeGroup
-    moving: tuple[Pod, ...]
-
-
-class ReplacementCandidates:
-    """The nodes that may be replaced.
-
-    Args:
-        snapshot: the cluster state.
-        placer: places pods on the snapshot.
-        groups: the node groups of the snapshot.
-        inputs: the inputs of the plan.
-        prices: the price of a node per hour by group id. Nodes of other groups are kept.
-    """
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        placer: Placer,
-        groups: Groups,
-        inputs: PlanInputs,
-        prices: Mapping[str, Fraction],
-    ) -> None:
-        self._snapshot, self._spec = snapshot, inputs.spec
-        budgets = BudgetLedger(snapshot)
-        context = DrainContext(
-            snapshot, budgets, inputs.now, local_storage_blocks=inputs.spec.skip_nodes_with_local_storage
-        )
-        self._classes = EquivalenceClasses(placer, context, priority_cutoff=inputs.spec.pod_priority_threshold)
-        self._remaining = [node for node in snapshot.nodes.at if node is not None]
-        self._ranked = self._rank(groups, inputs, prices)
-        ids = dict.fromkeys(group.id for _, group in self._ranked)
-        self.groups: tuple[NodeGroup, ...] = tuple(groups.by_id[id_] for id_ in ids)
-        """The groups with nodes that may be replaced, in the order of their best-ranked nodes."""
-
-    def _rank(self, groups: Groups, inputs: PlanInputs, prices: Mapping[str, Fraction]) -> list[tuple[Node, NodeGroup]]:
-        """Rank nodes by the price of their unused part, divided by the number of their pods plus one, then by name."""
-        used = utilization(self._snapshot, inputs.spec, now=inputs.now)
-        names = self._snapshot.nodes.slot_of
-        eligibility = Eligibility(inputs.spec, groups, used, ReplacementState(old=frozenset(names)))
-        floors = ResourceMinimums(inputs.spec.resource_limits, self._remaining)
-        found = []
-        for name, slot in names.items():
-            group = groups.group_of(name)
-            if group is None or group.id not in prices or group.id in inputs.unhealthy_groups:
-                continue
-            node = self._snapshot.nodes.node(slot)
-            if unready(node) or eligibility.refusal(node, slot) or floors.refusal(group, node):
-                continue
-            idle = float(prices[group.id]) * (1.0 - min(1.0, used.of(slot)))
-            found.append((-idle / (1 + len(self._snapshot.items_on(name))), name, node, group))
-        found.sort(key=lambda each: each[:2])
-        return [(node, group) for _, _, node, group in found]
-
-    @contextmanager
-    def of(self, family: NodeGroup | None) -> Iterator[tuple[ReplacementCandidate, ...]]:
-        """Yield, as a context manager, the nodes that can all be drained together within budgets and minimum sizes.
-
-        Args:
-            family: the group whose nodes are considered; ``None`` for all groups.
-        """
-        floors = ResourceMinimums(self._spec.resource_limits, self._remaining)
-        accepted: list[ReplacementCandidate] = []
-        evicted: list[Pod] = []
-        judged = pods = 0
-        for node, group in self._ranked:
-            if family is not None and group.id != family.id:
-                continue
-            if judged == MAX_JUDGED or len(accepted) == MAX_REPLACED or pods >= MAX_PODS:
-                break
-            judged += 1
-            if floors.refusal(group, node) is not None:
-                continue
-            drain = self._classes.drain(self._classes.on(node.name))
-            if drain.blocking is not None:
-                continue
-            evicted += drain.evicted
-            if drain.moving:  # scale-down removes empty nodes anyway
-                accepted.append(ReplacementCandidate(node, group, tuple(pod for pod, _ in drain.moving)))
-                floors.take(group, node)
-                pods += len(drain.moving)
-        try:
-            yield tuple(accepted)
-        finally:
-            self._classes.take_back(evicted)
-
+from trimtab.placement.plan_budget import PlanBudget, planning_cost
 
 _IGNORED_REASONS: Final = frozenset(
-    {reasons.TERMINATING, reasons.SCHEDULING_GATED, reasons.DAEMON_SET_POD, reasons.PRIORITY_BELOW_THRESHOLD}
+    {
+        reasons.TERMINATING,
+        reasons.SCHEDULING_GATED,
+        reasons.DAEMON_SET_POD,
+        reasons.PRIORITY_BELOW_THRESHOLD,
+        reasons.POD_TOO_COMPLEX,
+        reasons.NAMESPACE_TOO_COMPLEX,
+        reasons.NOT_UNSCHEDULABLE,
+        reasons.NO_GROUP_FITS,
+    }
 )
-"""Reasons why an unscheduled pod needs no node. Such pods do not prevent replacements."""
+"""Reasons why a pending pod takes no room on new nodes.
+
+It needs no node, fits on no new node, or its scheduler has not looked for one. A tenant can name a scheduler that does
+not exist.
+"""
 
 
 def not_at_rest_reason(
@@ -184,9 +99,6 @@ def not_at_rest_reason(
         return inputs.cluster_unhealthy or replacements.waiting_reason
     if up.actions:
         return "this plan adds nodes"
-    waiting = [each for each in up.kept if each.kind == "Pod" and each.reason not in _IGNORED_REASONS]
-    if waiting:
-        return f"pods are pending, e.g. {waiting[0].namespace}/{waiting[0].name}"
     for group in groups.all:
         if inputs.upcoming.get(group.id, group.upcoming):
             return f"nodes of {group.kind} {group.key} are upcoming"
@@ -212,6 +124,22 @@ NewNodes = list[tuple[str, tuple[Pod, ...]]]
 """New nodes: the group's id, and the pods that are placed on the node."""
 
 
+class TrialResult(Struct, frozen=True):
+    """The result of trying to replace a set of nodes.
+
+    Attributes:
+        new: the new nodes that the pods need; ``None`` if a pod does not fit.
+        stuck: names of the nodes because of which the set cannot be replaced: one of their pods fits on no node, or
+            the time of the plan does not suffice for them.
+    """
+
+    new: NewNodes | None
+    stuck: frozenset[str] = frozenset()
+
+
+_FAILED: Final = TrialResult(None)
+
+
 class ReplacementTrial:
     """Determines the new nodes with which a set of nodes could be replaced.
 
@@ -221,39 +149,63 @@ class ReplacementTrial:
         templates: the node templates by group id.
         limits: ``resourceLimits`` of the ClusterAutoscaler. Old and new nodes exist at the same time during a
             replacement.
+        budget: the time limit of the plan.
     """
 
     def __init__(
-        self, snapshot: Snapshot, placer: Placer, templates: Mapping[str, NodeTemplate], limits: ResourceLimits
+        self,
+        snapshot: Snapshot,
+        placer: Placer,
+        templates: Mapping[str, NodeTemplate],
+        limits: ResourceLimits,
+        budget: PlanBudget,
     ) -> None:
         self._snapshot = snapshot
+        self._budget = budget
         self._placer = placer
         self._templates = templates
         self._limits = limits
         self._everything = [node for node in snapshot.nodes.at if node is not None]
 
-    def new_nodes(self, nodes: Sequence[Node], pods: Iterable[Pod], groups: Sequence[NodeGroup]) -> NewNodes | None:
-        """Return the new nodes that the pods need, or ``None`` if a pod does not fit.
+    def try_nodes(self, nodes: Sequence[Node], pods: Iterable[Pod], groups: Sequence[NodeGroup]) -> TrialResult:
+        """Return the new nodes that the pods need.
 
         Args:
             nodes: the nodes to remove.
             pods: their pods that need another node, in any order.
             groups: the groups that may be scaled up.
         """
+        in_order = sorted(pods, key=lambda each: (-each.priority, each.key))
+        old = {pod.key: pod.node for pod in in_order}
         with self._snapshot.fork():
             hold_nominated(self._snapshot)
-            lifted = [self._placer.displace(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
+            lifted = [self._placer.displace(pod) for pod in in_order]
             for node in nodes:
                 self._snapshot.put(as_draining(node))
-            found = place_on_existing(self._placer, group_equal_pods(lifted), {})
+            found = place_on_existing(self._placer, group_equal_pods(lifted), {}, self._budget)
+            if len(found.reserved) + sum(map(len, found.unplaced)) < len(lifted):
+                return _FAILED  # pods were skipped because of the time limit
             left = build_pod_classes(found.unplaced, self._snapshot)
-            return self._scale_up_for(left, groups) if left else []
+            if not left:
+                return TrialResult([])
+            candidates, fits = find_fitting_groups(
+                self._snapshot, self._placer, self._templates, groups=groups, found=left
+            )
+            waiting = UnplacedPods(left)
+            stuck = [pod for each in left if not fits[each.number] for pod in each.pods]
+            new = [] if stuck else self._scale_up_for(left, waiting, candidates, fits)
+            # Countable pods are left over only because of limits, to which the pods of all nodes contribute.
+            stuck += [pod for each in waiting.classes(countable=False) for pod in waiting.pods(each.number)]
+            return TrialResult(None if waiting else new, frozenset(old[pod.key] for pod in stuck))
 
-    def _scale_up_for(self, left: Sequence[PodClass], groups: Sequence[NodeGroup]) -> NewNodes | None:
-        candidates, fits = find_fitting_groups(self._snapshot, self._placer, self._templates, groups=groups, found=left)
-        if not all(fits.values()):
-            return None
-        waiting = UnplacedPods(left)
+    def _scale_up_for(
+        self,
+        left: Sequence[PodClass],
+        waiting: UnplacedPods,
+        candidates: Sequence[ScaleUpCandidate],
+        fits: Mapping[int, frozenset[str]],
+    ) -> NewNodes:
+        """Return new nodes for unplaced pods, and remove the pods that fit on them from ``waiting``."""
         headroom = Headroom(self._limits, self._everything)
         rows = {each.number: self._snapshot.row(each.first.spec) for each in left}
         finder = SimilarGroupFinder(candidates, (), enabled=False)
@@ -265,7 +217,7 @@ class ReplacementTrial:
             new += [(option.group.id, pods) for pods in assign_pods(option.packing, waiting)]
         if waiting.classes(countable=False):
             self._coschedule(waiting, new, headroom, candidates, fits)
-        return None if waiting else new
+        return new
 
     def _coschedule(
         self,
@@ -282,7 +234,9 @@ class ReplacementTrial:
             add_template_node(self._snapshot, self._templates[id_], names[-1])
             for pod in pods:
                 self._snapshot.move(pod, names[-1])
-        together = CoschedulingEstimator(self._placer, headroom, candidates, fits, opened=len(names))
+        together = CoschedulingEstimator(
+            self._placer, headroom, candidates, fits, opened=len(names), budget=self._budget
+        )
         while True:
             for place, pod in together.join(waiting, names):
                 new[place] = (new[place][0], (*new[place][1], pod))
@@ -303,6 +257,9 @@ MAX_TRIALS: Final = 24
 """Maximum number of node sets that one plan tries. Most iterations find no replacement and must be fast."""
 MAX_FAMILIES: Final = 8
 """Maximum number of groups whose nodes are also tried separately from those of other groups."""
+
+_COMPETING: Final = 0.25
+"""Share of the planning time for pending pods that could take the room of moved pods."""
 
 _LENGTHS: Final = (MAX_REPLACED, 15, 10, 7, 5, 4, 3, 2, 1)
 _NAMED: Final = 3
@@ -375,11 +332,11 @@ def plan(
     if against:
         return ReplacePlan(kept=(_kept(KIND, "", NAME, reasons.REPLACEMENT_WAITS, against),))
     with snapshot.fork():
-        return _ReplacementPlanner(snapshot, groups, inputs).plan()
+        return _ReplacementPlanner(snapshot, groups, inputs, up).plan()
 
 
 class _ReplacementPlanner:
-    def __init__(self, snapshot: Snapshot, groups: Groups, inputs: PlanInputs) -> None:
+    def __init__(self, snapshot: Snapshot, groups: Groups, inputs: PlanInputs, up: ScaleUpPlan) -> None:
         self._snapshot, self._groups, self._inputs = snapshot, groups, inputs
         self._prices = {group.id: price for group in groups.all if (price := price_of(group)) is not None}
         priced = [group for group in groups.all if group.id in self._prices]
@@ -387,15 +344,27 @@ class _ReplacementPlanner:
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._targets = [group for group in priced if self._may_scale_up(group)]
         self._placer = Placer(snapshot)
-        self._trial = ReplacementTrial(snapshot, self._placer, self._templates, inputs.spec.resource_limits)
+        limits = inputs.spec.resource_limits
+        self._trial = ReplacementTrial(snapshot, self._placer, self._templates, limits, inputs.budget)
         self._trials = MAX_TRIALS
+        self._up = up
 
     def plan(self) -> ReplacePlan:
         """Make the plan. The snapshot must be a fork, because it is changed."""
-        unpriced = tuple(_unpriced(group) for group in self._groups.all if group.id not in self._prices and group.nodes)
+        # 1. Reserve room for pending pods, on existing nodes and on the new nodes that they could occupy.
+        receivers = self._reserve_pending()
+        competing = self._competing_pods() if len(self._prices) > 1 and self._targets else {}
+        self._targets = [group for group in self._targets if group.id not in competing]
+        # 2. Find the best nodes to replace.
+        unpriced = (
+            *(_unpriced(group) for group in self._groups.all if group.id not in self._prices and group.nodes),
+            *(_competing(self._groups.by_id[id_], pod) for id_, pod in sorted(competing.items())),
+        )
         if len(self._prices) < 2 or not self._targets:
             return ReplacePlan(kept=unpriced)
-        candidates = ReplacementCandidates(self._snapshot, self._placer, self._groups, self._inputs, self._prices)
+        candidates = ReplacementCandidates(
+            self._snapshot, self._placer, self._groups, self._inputs, self._prices, receivers
+        )
         best, tried = self._best(candidates), candidates.groups
         if best is None or best.saved < self._threshold:
             message = self._not_cheaper(best)
@@ -404,6 +373,40 @@ class _ReplacementPlanner:
             ]
             return ReplacePlan(kept=(*unpriced, *kept_groups))
         return ReplacePlan(self._actions(best), self._record(best), unpriced)
+
+    def _reserve_pending(self) -> frozenset[str]:
+        """Bind pending pods to the existing nodes that the scale-up plan chose, and return the names of these nodes."""
+        for pod in self._up.reserved:
+            self._placer.reserve(replace(pod, node=""), self._snapshot.nodes.slot_of[pod.node])
+        return frozenset(pod.node for pod in self._up.reserved)
+
+    def _competing_pods(self) -> dict[str, str]:
+        """Return a pending pod for each group on whose new nodes the scheduler could run it in place of moved pods.
+
+        Such a pod stays pending because of a limit or a delay. If nodes for other pods were added, it could exceed the
+        limit of its namespace.
+        """
+        left = [
+            pod
+            for each in self._up.kept
+            if each.kind == "Pod" and each.reason not in _IGNORED_REASONS
+            if (pod := self._snapshot.pods.get(f"{each.namespace}/{each.name}")) is not None and not pod.node
+        ]
+        if not left:
+            return {}
+        classes = build_pod_classes(group_equal_pods(left), self._snapshot)
+        skipped: list[PodClass] = []
+        in_turn = self._inputs.budget.stage(_COMPETING).fair_order(
+            classes, lambda each: each.first.namespace, lambda each: planning_cost(each.first.spec), skipped
+        )
+        _, fits = find_fitting_groups(
+            self._snapshot, self._placer, self._templates, groups=self._targets, found=in_turn
+        )
+        found: dict[str, str] = {}
+        for each in classes:
+            for id_ in fits.get(each.number, ()):
+                found.setdefault(id_, each.first.key)
+        return found
 
     @property
     def _threshold(self) -> Fraction:
@@ -433,31 +436,41 @@ class _ReplacementPlanner:
         return best
 
     def _best_prefix(self, accepted: Sequence[ReplacementCandidate]) -> ReplacementOption | None:
+        """Return the best option among the nodes and their prefixes.
+
+        If some of the nodes cannot be replaced, the others are tried first, because all prefixes may contain them.
+        """
         best: ReplacementOption | None = None
         lengths = [length for length in _LENGTHS if length < len(accepted)]
         for length in (len(accepted), *lengths) if accepted else ():
-            new = self._new_nodes(accepted[:length])
-            if new == []:
+            result = self._try(accepted[:length])
+            if result.new == []:
                 break  # the pods fit on existing nodes, so neither this set nor a part of it needs a replacement
-            found = self._option(accepted[:length], new)
+            if result.stuck and length == len(accepted):
+                found = self._best_prefix([each for each in accepted if each.node.name not in result.stuck])
+            else:
+                found = self._option(accepted[:length], result.new)
             better = found is not None and (
                 best is None or _rank(found, self._threshold) > _rank(best, self._threshold)
             )
             best = found if better else best
+            if result.stuck and best is not None and best.saved >= self._threshold:
+                break
         return best
 
-    def _new_nodes(self, old: Sequence[ReplacementCandidate]) -> NewNodes | None:
-        """Return the new nodes for a set of nodes.
-
-        Return ``None`` if a pod does not fit or no more trials are allowed.
-        """
+    def _try(self, old: Sequence[ReplacementCandidate]) -> TrialResult:
+        """Try to replace a set of nodes, as long as trials and time are left."""
         sources = {each.group.id for each in old}
         targets = [group for group in self._targets if group.id not in sources]
-        if not targets or not self._trials or self._inputs.budget.over:
-            return None
+        budget = self._inputs.budget
+        if not targets or not self._trials:
+            return _FAILED
+        late = frozenset(each.node.name for each in old if any(budget.exceeded(name) for name in each.slow))
+        if late or budget.over:
+            return TrialResult(None, late)
         self._trials -= 1
         pods = (pod for each in old for pod in each.moving)
-        return self._trial.new_nodes([each.node for each in old], pods, targets)
+        return self._trial.try_nodes([each.node for each in old], pods, targets)
 
     def _option(self, old: Sequence[ReplacementCandidate], new: NewNodes | None) -> ReplacementOption | None:
         before = sum((self._prices[each.group.id] for each in old), start=Fraction(0))
@@ -516,6 +529,11 @@ class _ReplacementPlanner:
 
 def _rank(found: ReplacementOption, share: Fraction) -> tuple[bool, tuple[Fraction, int, int]]:
     return found.saved >= share, found.merit
+
+
+def _competing(group: NodeGroup, pod: str) -> Kept:
+    message = f"the pending pod {pod} could take the room that new nodes of this group have for moved pods"
+    return _kept(group.kind, group.namespace, group.name, reasons.REPLACEMENT_WAITS, message)
 
 
 def _unpriced(group: NodeGroup) -> Kept:

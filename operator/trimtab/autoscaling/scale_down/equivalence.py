@@ -85,6 +85,15 @@ ClassifiedPods = tuple[tuple[Pod, EquivalenceClass], ...]
 """Pods with their equivalence classes."""
 
 
+def namespaces_with_dependent_pods(pods: ClassifiedPods) -> tuple[str, ...]:
+    """Return the sorted namespaces of the pods that need another node, and whose placement depends on other pods.
+
+    Placing all other pods takes almost no time.
+    """
+    found = {pod.namespace for pod, each in pods if each.needs_placement and each.placement_class is None}
+    return tuple(sorted(found))
+
+
 def returns_to_unready_node(pod: Pod, snapshot: Snapshot) -> bool:
     """Return whether a pod is on a node that is not ready, and its controller's template sets ``nodeName``.
 

@@ -33,7 +33,12 @@ from trimtab.autoscaling.scale_down.eligibility import (
     unready,
     utilization,
 )
-from trimtab.autoscaling.scale_down.equivalence import EquivalenceClass, EquivalenceClasses, is_running
+from trimtab.autoscaling.scale_down.equivalence import (
+    EquivalenceClass,
+    EquivalenceClasses,
+    is_running,
+    namespaces_with_dependent_pods,
+)
 from trimtab.autoscaling.scale_down.rehearsal import Rehearsal
 from trimtab.autoscaling.scale_down.simulation import FreeCapacity, RemovalAttempt, Simulation
 from trimtab.autoscaling.scale_down.unneeded_nodes import (
@@ -409,23 +414,15 @@ class _ScaleDownPlanner:
         return True
 
     def _time_limit_reason(self, candidate: RemovalCandidate) -> str | None:
-        """Return the reason why the time limit does not allow trying the candidate; ``None`` if it does.
-
-        The limit per namespace applies only to pods whose placement depends on other pods, because placing the others
-        takes almost no time.
-        """
+        """Return the reason why the time limit does not allow trying the candidate; ``None`` if it does."""
         if self._budget.over:
             return (
                 self._budget.message(candidate.pods[0][0].namespace)
                 if candidate.pods
                 else "the time limit of the plan has expired"
             )
-        slow = {
-            pod.namespace
-            for pod, pod_class in candidate.pods
-            if pod_class.needs_placement and pod_class.placement_class is None
-        }
-        return next((late for each in sorted(slow) if (late := self._budget.exceeded(each)) is not None), None)
+        slow = namespaces_with_dependent_pods(candidate.pods)
+        return next((late for each in slow if (late := self._budget.exceeded(each)) is not None), None)
 
     def _blocked_refusal(self, name: str, attempt: RemovalAttempt) -> Refusal:
         """Return the reason for keeping a node whose pods cannot be evicted or do not fit on other nodes.

@@ -660,6 +660,15 @@ class TestUnconfirmedGroups:
 
         assert {group.id: group.paused for group in made.all} == {f"MachineSet/{ours.namespace}/{ours.name}": ""}
 
+    def test_uid_of_a_node_without_annotations_gives_a_tenant_no_node(self) -> None:
+        """A tenant reads the UID in the token of a pod. Another node shows where the machines of this cluster are."""
+        bare = node("n2").uid("uid-of-n2")
+        forged = with_machine(self.tenants(), "n2", cluster="prod", uid="uid-of-n2")
+
+        made = found(deployment(cluster="prod"), linked_node(), bare, *forged)
+
+        assert made.of_node == {}
+
     @pytest.mark.parametrize("settings", [{"namespaces": ("tenant",)}, {}], ids=["namespaces", "MachineAutoscaler"])
     def test_administrator_confirms_a_namespace_without_nodes(self, settings: dict[str, Any]) -> None:
         target = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "aaa"}

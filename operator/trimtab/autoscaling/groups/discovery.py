@@ -202,8 +202,8 @@ def _scoped(candidate: GroupCandidate, scope: Scope, pause: str) -> GroupCandida
     return replace(candidate, machines=machines, paused=pause or candidate.paused)
 
 
-def _belongs(source: AnyMachineSet, cluster: str) -> bool:
-    """Return whether a group belongs to the cluster.
+def _belongs(source: AnyMachine | AnyMachineSet, cluster: str) -> bool:
+    """Return whether an object belongs to the cluster.
 
     Cluster API objects must name the cluster. Machine API objects may name none.
     """

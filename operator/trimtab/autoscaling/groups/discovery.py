@@ -186,8 +186,8 @@ def _unconfirmed(candidates: Iterable[GroupCandidate], scope: Scope) -> Iterator
     for (_, excluded), sources in found.items():
         more = f", like {plural(len(sources) - 1, 'other object')} there" if len(sources) > 1 else ""
         message = (
-            f"is not treated as a node group{more}: {excluded}; if it belongs to this cluster, {FIELD}.namespaces must "
-            "list the namespaces of all node groups"
+            f"is not treated as a node group{more}: {excluded}; if it belongs to this cluster, {FIELD} must name the "
+            "cluster and the namespaces of all node groups"
         )
         yield object_problem(sources[0], reasons.NODE_GROUP_NOT_CONFIRMED, message)
 

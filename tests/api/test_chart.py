@@ -402,13 +402,11 @@ def test_scheduler_rbac_equals_the_requests_of_the_code() -> None:
 
 def test_admission_policies_permit_the_schedulers_writes() -> None:
     policies = admission(SCHEDULER, "deployments=PerController")
-    prefix = "trimtab-scheduler"
-    [_, conditions] = policies[f"{prefix}-pod-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {
-        *(DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, POD_SCHEDULED, "False", ""),
-    }
-    assert strings(policies[f"{prefix}-volumes"], "ours") == {BOUND_BY_CONTROLLER}
-    assert strings(policies[f"{prefix}-claims"], "ours") == {SELECTED_NODE}
+    account = "trimtab-scheduler"
+    [_, conditions] = checks(policies["trimtab-pod-status"], account)
+    assert quoted(conditions) == {DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, POD_SCHEDULED, "False", ""}
+    assert permitted(policies["trimtab-volumes"], "annotations", account) == {BOUND_BY_CONTROLLER}
+    assert permitted(policies["trimtab-claims"], "annotations", account) == {SELECTED_NODE}
 
 
 PRESSURE = "controllers.pressure.enabled=true"
@@ -525,19 +523,18 @@ def test_network_policy_permits_connections_to_kubelets_only_if_they_are_read_di
 
 def test_admission_policies_permit_the_node_pressure_controllers_writes() -> None:
     policies = admission(PRESSURE, "deployments=PerController")
-    prefix = "trimtab-pressure"
+    account = "trimtab-pressure"
     taints = {f"{key}:{NO_SCHEDULE}" for key in TAINT_KEYS.values()}
-    assert strings(policies[f"{prefix}-nodes"], "taints") == taints
-    assert strings(policies[f"{prefix}-nodes"], "ours") == {STATE_ANNOTATION}
-    assert strings(policies[f"{prefix}-node-status"], "ours") == set(CONDITION_TYPES.values())
-    [_, conditions] = policies[f"{prefix}-node-status"]["validations"]
-    assert "Unknown" not in conditions["expression"]
-    [_, conditions] = policies[f"{prefix}-pod-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET, "DeletionByNodePressure", ""}
+    assert permitted(policies["trimtab-nodes"], "taints", account) == taints
+    assert permitted(policies["trimtab-nodes"], "annotations", account) == {STATE_ANNOTATION}
+    [_, conditions] = checks(policies["trimtab-node-status"], account)
+    assert quoted(conditions) == set(CONDITION_TYPES.values())
+    [_, conditions] = checks(policies["trimtab-pod-status"], account)
+    assert quoted(conditions) == {DISRUPTION_TARGET, "DeletionByNodePressure", ""}
     together = admission(PRESSURE, "controllers.taintManager.rights=TaintAndEvict")
-    [_, conditions] = together["trimtab-node-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {*MARKED, UNKNOWN}
-    assert strings(together["trimtab-nodes"], "taints") > taints
+    [_, conditions] = checks(together["trimtab-node-status"])
+    assert quoted(conditions) == {*MARKED, UNKNOWN, *CONDITION_TYPES.values()}
+    assert permitted(together["trimtab-nodes"], "taints") > taints
 
 
 ADMISSION = "admission.enabled=true"
@@ -689,25 +686,42 @@ def admission(*values: str) -> dict[str, dict[str, Any]]:
     return {each["metadata"]["name"]: each["spec"] for each in made if each["kind"] == "ValidatingAdmissionPolicy"}
 
 
-def strings(policy: dict[str, Any], variable: str) -> set[str]:
-    [found] = [each["expression"] for each in policy["variables"] if each["name"] == variable]
-    return set(re.findall(r"'([^']*)'", found))
+def checks(policy: dict[str, Any], account: str = "trimtab") -> list[str]:
+    """The expressions that requests of a service account must fulfil."""
+    split = (each["expression"].split("')) || ", 1) for each in policy["validations"])
+    return [check for accounts, check in split if account in re.findall(r"':([^']*)", accounts)]
+
+
+def permitted(policy: dict[str, Any], what: str, account: str = "trimtab") -> set[str]:
+    """The keys that an admission policy permits, as the message of its validation lists them."""
+    lists = {
+        strings
+        for each in policy["validations"]
+        if f"these {what}" in each.get("messageExpression", "")
+        for strings in re.findall(r"\(\[(.*)\]\)", each["messageExpression"])
+    }
+    [found] = [strings for strings in lists if any(f"([{strings}])" in check for check in checks(policy, account))]
+    return quoted(found)
+
+
+def quoted(text: str) -> set[str]:
+    return set(re.findall(r"'([^']*)'", text))
 
 
 def test_admission_policies_permit_the_taint_managers_writes() -> None:
     policies = admission("controllers.taintManager.rights=TaintAndEvict", "controllers.clusterAutoscaler.enabled=false")
     taints = {f"{key}:{NO_SCHEDULE}" for key in NO_SCHEDULE_KEYS} | {f"{key}:{NO_EXECUTE}" for key in NO_EXECUTE_KEYS}
-    assert strings(policies["trimtab-nodes"], "taints") == taints
-    assert strings(policies["trimtab-nodes"], "ours") == {SINCE_ANNOTATION}
-    [_, conditions] = policies["trimtab-node-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {*MARKED, UNKNOWN}
-    [_, conditions] = policies["trimtab-pod-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET, READY, "False"}
+    assert permitted(policies["trimtab-nodes"], "taints") == taints
+    assert permitted(policies["trimtab-nodes"], "annotations") == {SINCE_ANNOTATION}
+    [_, conditions] = checks(policies["trimtab-node-status"])
+    assert quoted(conditions) == {*MARKED, UNKNOWN}
+    [_, conditions] = checks(policies["trimtab-pod-status"])
+    assert quoted(conditions) == {DISRUPTION_TARGET, READY, "False"}
     earlier = admission("controllers.taintManager.rights=EvictPods", "controllers.clusterAutoscaler.enabled=false")
-    assert strings(earlier["trimtab-nodes"], "taints") == set()
-    assert strings(earlier["trimtab-nodes"], "ours") == {SINCE_ANNOTATION}
-    [_, conditions] = earlier["trimtab-pod-status"]["validations"]
-    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET}
+    assert permitted(earlier["trimtab-nodes"], "taints") == set()
+    assert permitted(earlier["trimtab-nodes"], "annotations") == {SINCE_ANNOTATION}
+    [_, conditions] = checks(earlier["trimtab-pod-status"])
+    assert quoted(conditions) == {DISRUPTION_TARGET}
 
 
 COMMON = {"creation", "events", "policies"}
@@ -849,9 +863,11 @@ def test_split_admission_policies_permit_only_the_controllers_writes() -> None:
     policies = admission(*PER_CONTROLLER)
     by_account: dict[str, set[str]] = {}
     for name, spec in policies.items():
-        [condition] = spec["matchConditions"]
-        account = re.findall(r"'system:serviceaccount:trimtab-system:(.*)'", condition["expression"])[0]
-        by_account.setdefault(account, set()).add(name.removeprefix(f"{account}-"))
+        [operator, denied] = (each["expression"] for each in spec["matchConditions"])
+        accounts = re.findall(r"'system:serviceaccount:trimtab-system:([^']*)'", operator)
+        for account in accounts:
+            by_account.setdefault(account, set()).add(name.removeprefix("trimtab-"))
+            assert f"!({' && '.join(checks(spec, account))})" in denied
     assert by_account == {
         "trimtab-descheduler": COMMON | {"runs"},
         "trimtab-cluster-autoscaler": COMMON | {"nodes", "node-groups", "machines"},
@@ -859,12 +875,12 @@ def test_split_admission_policies_permit_only_the_controllers_writes() -> None:
         "trimtab-scheduler": COMMON | {"pod-status", "pod-deletion", "volumes", "claims"},
         "trimtab-pressure": COMMON | {"nodes", "node-status", "pod-status", "pod-deletion"},
     }
-    autoscaler, taint_manager = policies["trimtab-cluster-autoscaler-nodes"], policies["trimtab-taint-manager-nodes"]
-    assert not strings(autoscaler, "taints") & strings(taint_manager, "taints")
-    assert not strings(autoscaler, "ours") & strings(taint_manager, "ours")
-    uncordoned = [each for each in taint_manager["validations"] if "unschedulable" in each["expression"]]
+    nodes, autoscaler, taint_manager = policies["trimtab-nodes"], "trimtab-cluster-autoscaler", "trimtab-taint-manager"
+    for what in ("annotations", "taints"):
+        assert not permitted(nodes, what, autoscaler) & permitted(nodes, what, taint_manager)
+    uncordoned = [each for each in checks(nodes, taint_manager) if "unschedulable ==" in each]
     assert len(uncordoned) == 1
-    assert not [each for each in autoscaler["validations"] if "unschedulable" in each["expression"]]
+    assert not [each for each in checks(nodes, autoscaler) if "unschedulable ==" in each]
 
 
 def status_rules(plural: str) -> set[str]:

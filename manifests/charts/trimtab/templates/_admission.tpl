@@ -19,6 +19,21 @@ variables.before.all(key, key in variables.ours || (key in variables.after && va
 variables.after.all(key, key in variables.ours || key in variables.before)
 {{- end -}}
 
+{{- /* The validations of a template below with the expressions of its variables, because match conditions have no variables. */ -}}
+{{- define "trimtab.admission.inlined" -}}
+{{- $spec := include (printf "trimtab.admission.%s" .policy) . | fromYaml }}
+{{- range $rule := $spec.validations }}
+{{- range $field := list "expression" "messageExpression" }}
+{{- range reverse (default list $spec.variables) }}
+{{- if hasKey $rule $field }}
+{{- $_ := set $rule $field (regexReplaceAllLiteral (printf "variables\\.%s\\b" .name) (get $rule $field) (printf "(%s)" .expression)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $spec.validations }}
+{{- end -}}
+
 {{- define "trimtab.annotations" -}}
 - name: before
   expression: oldObject.metadata.?annotations.orValue({})

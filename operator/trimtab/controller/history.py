@@ -272,16 +272,18 @@ class HistoryWriter:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
-        """Write all entries that wait.
+        """Write all entries that wait now. Those that are added in the meantime wait for the next call.
 
         Raises:
             ApiError: the API server refuses a request.
             Unreachable: there was no response.
         """
         self._wakeup.clear()
-        while self.waiting():
+        due = self.waiting()
+        while due > 0 and self.waiting():
             known = await self._own_records()
             wanted = self._wanted = self._wanted or self._next()
+            number = len(self._unwritten())
             stored: _Record | None
             try:
                 stored = await self._send(wanted)
@@ -293,8 +295,9 @@ class HistoryWriter:
                 log.warning(
                     "The API server rejected HistoryRecord entries; dropping the entries: %s", printable(str(error))
                 )
-                self._drop(len(self._unwritten()), "the API server rejected them")
+                self._drop(number, "the API server rejected them")
                 self._wanted = self._current = None
+                due -= number
                 continue
             if stored is None:  # the record was changed or deleted
                 self._queue.extendleft((entry, stored_size(entry) + 1) for entry in reversed(self._unwritten()))
@@ -303,8 +306,9 @@ class HistoryWriter:
             new = wanted.name not in known
             known.setdefault(wanted.name, (stored.uid, stored.created))
             if self._metrics is not None:
-                self._metrics.written.inc(len(self._unwritten()))
+                self._metrics.written.inc(number)
             self._current, self._wanted = stored, None
+            due -= number
             if new:
                 await self._prune_by_number(known)
 
@@ -333,10 +337,11 @@ class HistoryWriter:
         spec = msgspec.to_builtins(_spec(wanted.entries))
         if wanted.version:
             patch = {"metadata": {"resourceVersion": wanted.version}, "spec": spec}
-            return _stored(await verbs.merge_patch(self._api, HISTORY_RECORDS, wanted.name, patch), wanted)
+            answer = await verbs.merge_patch(self._api, HISTORY_RECORDS, wanted.name, patch, accept=verbs.METADATA)
+            return _stored(answer, wanted)
         labels = {"app.kubernetes.io/managed-by": "trimtab", WRITER_LABEL: self._label}
         body = {"metadata": {"name": wanted.name, "labels": labels}, "spec": spec}
-        return _stored(await verbs.create(self._api, HISTORY_RECORDS, body), wanted)
+        return _stored(await verbs.create(self._api, HISTORY_RECORDS, body, accept=verbs.METADATA), wanted)
 
     async def _read_back(self, wanted: _Record) -> _Record | None:
         """Return the stored record if it has exactly the wanted entries, because the response to a write was lost."""

@@ -30,6 +30,9 @@ METADATA_ONLY: Final = (
 )
 """The ``Accept`` header of the smallest response, for callers that only need to know whether the request succeeded."""
 
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""The ``Accept`` header for a response of which only the metadata are needed, for example the new resourceVersion."""
+
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 """The ``Accept`` header for lists of which only the metadata are needed."""
 
@@ -98,9 +101,15 @@ async def list_objects(
 
 
 async def create(
-    api: Api, resource: Resource, body: Mapping[str, Any], *, namespace: str = "", timeout: float = 30.0
+    api: Api,
+    resource: Resource,
+    body: Mapping[str, Any],
+    *,
+    namespace: str = "",
+    accept: str = "",
+    timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Create an object and return it as the server stored it.
+    """Create an object and return it as the server stored it. ``accept`` is the media type, or ``""`` for JSON.
 
     Raises:
         Conflict: an object of this name exists (reason ``AlreadyExists``).
@@ -111,6 +120,7 @@ async def create(
         resource.path(namespace=namespace),
         params={"fieldManager": FIELD_MANAGER},
         body=_typed(resource, body),
+        accept=accept,
         timeout=timeout,
     )
     return answer
@@ -150,14 +160,15 @@ async def merge_patch(
     *,
     namespace: str = "",
     subresource: str = "",
+    accept: str = "",
     timeout: float = 30.0,
 ) -> dict[str, Any]:
     """Apply a JSON merge patch (RFC 7386). ``None`` removes a field, and lists are replaced completely.
 
     If the patch contains ``metadata.resourceVersion``, it is applied only if the object was not changed since.
-    ``subresource="status"`` changes the status.
+    ``subresource="status"`` changes the status. ``accept`` is the media type of the response, or ``""`` for JSON.
     """
-    return await _patch(api, resource, name, patch, MERGE_PATCH, namespace, subresource, timeout)
+    return await _patch(api, resource, name, patch, MERGE_PATCH, namespace, subresource, timeout, accept)
 
 
 async def strategic_patch(
@@ -318,6 +329,7 @@ async def _patch(
     namespace: str,
     subresource: str,
     timeout: float,
+    accept: str = "",
 ) -> dict[str, Any]:
     answer: dict[str, Any] = await api.request(
         "PATCH",
@@ -325,6 +337,7 @@ async def _patch(
         params={"fieldManager": FIELD_MANAGER},
         body=body,
         content_type=content_type,
+        accept=accept,
         timeout=timeout,
     )
     return answer

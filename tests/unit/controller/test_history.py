@@ -29,6 +29,7 @@ from trimtab.controller.history import (
 from trimtab.inspection.history import entries_of
 from trimtab.kube.api import Forbidden, Invalid, NotFound, Unreachable
 from trimtab.kube.clock import calendar_time
+from trimtab.kube.verbs import METADATA
 
 pytestmark = pytest.mark.looptime
 PATH = "/apis/trimtab.dev/v1alpha1/historyrecords"
@@ -101,6 +102,24 @@ async def test_entries_within_the_interval_are_one_request() -> None:
             await asyncio.sleep(FLUSH_INTERVAL / 200)
         await asyncio.sleep(FLUSH_INTERVAL)
     assert [call.method for call in api.sent() if call.method != "GET"] == ["POST", "PATCH"]
+    assert len(api.pods) == 100
+
+
+async def test_entries_that_arrive_during_writes_wait_for_the_interval() -> None:
+    api = Server()
+
+    async def slow(_: Call) -> None:
+        await asyncio.sleep(0.1)
+
+    api.before = slow
+    async with running(writer_of(api)) as writer:
+        for number in range(100):
+            writer.add(entry(number))
+            await asyncio.sleep(FLUSH_INTERVAL / 50)
+        await asyncio.sleep(2 * FLUSH_INTERVAL)
+    writes = [call for call in api.sent() if call.method != "GET"]
+    assert len(writes) == 3
+    assert {call.accept for call in writes} == {METADATA}
     assert len(api.pods) == 100
 
 

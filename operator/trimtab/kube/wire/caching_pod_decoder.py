@@ -24,6 +24,7 @@ from trimtab.kube.wire.limits import size_of
 from trimtab.kube.wire.projection import fields
 from trimtab.kube.wire.projection.annotations import MEANINGFUL
 from trimtab.kube.wire.projection.pod import (
+    RESIZE_CONDITIONS,
     STANDARD_CONDITIONS,
     Statuses,
     container_statuses,
@@ -63,6 +64,7 @@ _NAMED_SOURCES: Final = ("ephemeral", "empty_dir", "host_path")
 _parse: Final = slim_pb2.QuickPod.FromString
 _parse_condition: Final = slim_pb2.QuickCondition.FromString
 _parse_slim: Final = slim_pb2.Pod.FromString
+_parse_slim_condition: Final = slim_pb2.Condition.FromString
 
 Entries = tuple[bytes, ...]
 FallbackDecoder = Callable[[bytes], KubeObject]
@@ -113,7 +115,6 @@ class CachingPodDecoder:
             if (
                 not name
                 or nominated
-                or metadata.HasField("deletion_timestamp")
                 or len(metadata.labels) > limits.labels
                 or len(metadata.owner_references) > limits.items
             ):
@@ -125,9 +126,9 @@ class CachingPodDecoder:
             node = string(message.spec.node_name)  # read before the spec is stripped of it
             spec = self._spec(message.spec, raw)
             labels, owners = self._shared_metadata(metadata, raw)
-            ready, ready_since, conditions = self._conditions(status, raw)
+            ready, ready_since, conditions = self._conditions(status)
             restarts, init_restarts, states = self._containers(status, raw)
-            if conditions or status.qos_class != spec.qos:
+            if status.qos_class != spec.qos or any(each.type in RESIZE_CONDITIONS for each in conditions):
                 spec = with_status(spec, _parse_slim(raw).status, conditions, self._interner)
         except (DecodeError, TypeError, ValueError):  # invalid UTF-8 raises one of the last two
             return self._general(raw)
@@ -140,7 +141,7 @@ class CachingPodDecoder:
             annotations,
             owners,
             self._time(metadata.creation_timestamp.seconds),
-            None,  # not deleted
+            self._time(metadata.deletion_timestamp.seconds),
             node,
             spec,
             string(status.phase),
@@ -208,7 +209,7 @@ class CachingPodDecoder:
                 return kept if size_of(kept) <= self._interner.limits.annotation_bytes else None
         return NO_LABELS
 
-    def _conditions(self, status: Any, raw: bytes) -> tuple[bool, float | None, tuple[PodCondition, ...]]:
+    def _conditions(self, status: Any) -> tuple[bool, float | None, tuple[PodCondition, ...]]:
         ready = None
         for condition in status.conditions:
             if condition.startswith(_READY):
@@ -218,7 +219,7 @@ class CachingPodDecoder:
         else:
             if ready is not None:
                 return True, self._time(_parse_condition(ready).last_transition_time.seconds), ()
-        return pod_conditions(_parse_slim(raw).status.conditions, self._interner)
+        return pod_conditions(map(_parse_slim_condition, status.conditions), self._interner)
 
     def _containers(self, status: Any, raw: bytes) -> Statuses:
         if not (status.HasField("init_container_statuses") or status.HasField("ephemeral_container_statuses")):

@@ -692,11 +692,11 @@ class QuickObjectMeta(_message.Message):
     resource_version: str
     generation: int
     creation_timestamp: Time
-    deletion_timestamp: bytes
+    deletion_timestamp: Time
     labels: _containers.RepeatedScalarFieldContainer[bytes]
     annotations: _containers.RepeatedScalarFieldContainer[bytes]
     owner_references: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., generation: _Optional[int] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[bytes] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., generation: _Optional[int] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[_Union[Time, _Mapping]] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class QuickVolumeSource(_message.Message):
     __slots__ = ("host_path", "empty_dir", "ephemeral")

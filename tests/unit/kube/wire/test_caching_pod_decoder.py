@@ -150,18 +150,24 @@ def test_full_tables_change_nothing(many) -> None:
     assert found == [decode_protobuf("Pod", raw, interner=interner) for raw in many]
 
 
-def _running(name: str, volume: str = "") -> bytes:
+def _running(name: str, volume: str = "", *, evicted: bool = False) -> bytes:
     built = pod(name).cpu("1").on(f"node-of-{name}").ready().merge(status={"qosClass": "Burstable"})
     if volume:
         built.merge(spec={"volumes": [{"name": volume, "projected": {}}]})
+    if evicted:
+        ready = built.manifest()["status"]["conditions"]
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        built.merge(metadata={"deletionTimestamp": NOW}, status={"conditions": [*ready, condition]})
     return encode_object(built.manifest())
 
 
-def _counted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def _counted(codec: ProtobufCodec, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was read in full from now on."""
     observed: list[bytes] = []
-    parse = caching_pod_decoder._parse_slim
+    parse, decoder = caching_pod_decoder._parse_slim, codec._decode.__self__
+    general = decoder._general
     monkeypatch.setattr(caching_pod_decoder, "_parse_slim", lambda raw: observed.append(raw) or parse(raw))
+    monkeypatch.setattr(decoder, "_general", lambda raw: observed.append(raw) or general(raw))
     return observed
 
 
@@ -170,12 +176,13 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     [
         pytest.param([_running("a"), _running("b")], id="other nodes"),
         pytest.param([_running("a", "kube-api-access-abcde"), _running("b", "kube-api-access-fghij")], id="tokens"),
+        pytest.param([_running("a"), _running("b", evicted=True)], id="evicted"),
     ],
 )
 def test_a_sibling_is_not_read_in_full(siblings, monkeypatch) -> None:
     codec = ProtobufCodec("Pod", Interner())
     first = codec.decode(siblings[0])
-    observed = _counted(monkeypatch)
+    observed = _counted(codec, monkeypatch)
 
     second = codec.decode(siblings[1])
 

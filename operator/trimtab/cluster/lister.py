@@ -11,7 +11,7 @@ from collections.abc import Callable, ItemsView, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from trimtab.cluster.workloads.owners import OwnerKey, owner_key, owns
+from trimtab.cluster.workloads.owners import OwnerKey, owns
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod, ReplicaSet, ReplicationController, StatefulSet
 from trimtab.kube.watching.store import Store
 
@@ -107,7 +107,8 @@ class Lister:
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """Return the pods of a controller, including pending and terminal ones, ordered by ``namespace/name``."""
-        return [pod for _, pod in sorted(self._by_owner.items(owner[:3])) if owns(owner, pod)]
+        pods = [pod for _, pod in sorted(self._by_owner.items(owner[:3]))]
+        return [pod for pod in pods if owns(owner, pod)] if owner.uid else pods
 
     def desired_replicas(self, owner: OwnerKey) -> int | None:
         """Return ``spec.replicas`` of a controller; ``None`` if it is unknown, or has no number of replicas."""
@@ -135,8 +136,8 @@ def _node_of(pod: Pod) -> str | None:
 
 
 def _owner_names(pod: Pod) -> tuple[str, str, str] | None:
-    owner = owner_key(pod)
-    return None if owner is None else owner[:3]
+    controller = pod.controller
+    return None if controller is None else (pod.namespace, controller.qualified_kind, controller.name)
 
 
 def _scheduler_of_pending(pod: Pod) -> str | None:

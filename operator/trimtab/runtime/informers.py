@@ -258,6 +258,8 @@ def _stale_reason(informers: Collection[AnyInformer]) -> str | None:
 
     From most to least severe, a problem is: not synced, disconnected, relisting.
     """
+    if all(each.store.synced and each.state.phase in CURRENT_PHASES for each in informers):
+        return None
     waiting = [_describe(informer) for informer in informers if not informer.store.synced]
     if waiting:
         return f"waiting for {', '.join(waiting)}"

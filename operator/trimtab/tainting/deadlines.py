@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Final
 
@@ -229,6 +230,11 @@ def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationR
     return Tolerance(seconds, chosen)
 
 
+@lru_cache(maxsize=1024)
+def _tolerance_of_pod(tolerations: tuple[Toleration, ...], taint: Taint, rule: TolerationRule) -> Tolerance:
+    return tolerance(rule.complete(tolerations), taint, rule)
+
+
 def _rank(toleration: Toleration) -> tuple[bool, int, str, str, str, str]:
     """Return the sort key: tolerations without a limit first, then by seconds.
 
@@ -344,7 +350,7 @@ def deadlines(
         for kind, added, taint in column:
             how = known.get(kind)
             if how is None:
-                how = known[kind] = tolerance(rule.complete(spec.tolerations), taint, rule)
+                how = known[kind] = _tolerance_of_pod(spec.tolerations, taint, rule)
             since = max(added, start)
             end = since + how.seconds
             if end < due:

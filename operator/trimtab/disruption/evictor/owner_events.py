@@ -93,6 +93,8 @@ class OwnerEvents:
     def _flush(self) -> None:
         self._timer = None
         for owner in tuple(self._waiting):
+            if self._total.wait(self._clock.monotonic()) > 0.0:
+                break
             self._post(owner)
         if self._waiting:
             self._start_timer()

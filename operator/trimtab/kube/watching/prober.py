@@ -114,11 +114,11 @@ class WatchProber:
 
         Times in the future are ignored, because they are from before the clock was set back.
         """
-        times, now = (
-            [informer.store.last_event, self._probe_succeeded_at.get(informer.path)],
-            self._clock.now() + CLOCK_SKEW,
-        )
-        return max((time for time in times if time is not None and time <= now), default=None)
+        verified_at, now = None, self._clock.now() + CLOCK_SKEW
+        for time in (informer.store.last_event, self._probe_succeeded_at.get(informer.path)):
+            if time is not None and time <= now and (verified_at is None or time > verified_at):
+                verified_at = time
+        return verified_at
 
     def _unconfirmed(self, informer: Informer[Any]) -> bool:
         """Return whether a resumed watch has delivered nothing yet.

@@ -18,15 +18,15 @@ from tests.fixtures.golden import Golden
 from tests.unit.tainting.deadlines import START
 from tests.unit.tainting.reporting import change, ended, limit, stuck
 from trimtab.api.taint_manager import Mode, TaintManagerSpec, TaintManagerStatus
+from trimtab.kube.clock import Clock
 from trimtab.kube.events.paced import BURST, RATE
-from trimtab.kube.events.recorder import EventRecorder
+from trimtab.kube.events.recorder import EventRecorder, Recorder
 from trimtab.kube.resources import ObjectReference
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
-from trimtab.tainting.report import EventReporter, Reporter
-from trimtab.tainting.report.events import NODES, PODS, REFUSALS
-from trimtab.tainting.report.reporter import TaintManagerMetrics
+from trimtab.tainting.report import Reporter, TaintManagerMetrics
+from trimtab.tainting.report.reporter import NODES, PODS, REFUSALS
 
 POD, NODE = "Pod/shop/web", "Node/n1"
 
@@ -42,18 +42,24 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-def events(recorded: FakeRecorder, clock: SetClock) -> EventReporter:
-    return own(EventReporter(recorded, clock, uid_of=lambda name: f"uid-of-{name}"))
+def events(recorded: FakeRecorder, clock: SetClock) -> Reporter:
+    return a_reporter(recorded, clock, "uid-of-")
 
 
-def own(events: EventReporter, mode: Mode = "TaintAndEvict") -> EventReporter:
+def a_reporter(recorder: Recorder, clock: Clock, prefix: str = "") -> Reporter:
+    """A reporter; the UID of a node is its name with the prefix, if there is one."""
+    metrics = TaintManagerMetrics(CollectorRegistry())
+    return own(Reporter(recorder, clock, metrics, uid_of=lambda name: prefix and f"{prefix}{name}"))
+
+
+def own(events: Reporter, mode: Mode = "TaintAndEvict") -> Reporter:
     events.configure(TaintManagerSpec(mode=mode), uid="uid-of-manager")
     return events
 
 
 class TestDeadlines:
     def test_deadline_event_has_time_taint_and_toleration(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
         events.deadline_set(limit(), None)
         events.drain()
@@ -62,14 +68,14 @@ class TestDeadlines:
         golden(pod[2], "pod")
         golden(node[2], "node")
 
-    def test_events_have_uids(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_events_have_uids(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(), None)
         events.drain()
         node, pod = recorded.events
         assert (node["regarding"].uid, pod["regarding"].uid, pod["related"].name) == ("uid-of-n1", "uid-web", "n1")
 
     def test_changed_deadline_event_has_the_former_one(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
         events.deadline_set(limit(due=60), limit(due=300))
         events.drain()
@@ -78,14 +84,12 @@ class TestDeadlines:
     @pytest.mark.parametrize(
         "before", [pytest.param(limit(), id="nothing"), pytest.param(limit(due=299.5), id="less than a second")]
     )
-    def test_irrelevant_change_has_no_event(
-        self, recorded: FakeRecorder, events: EventReporter, before: Deadline
-    ) -> None:
+    def test_irrelevant_change_has_no_event(self, recorded: FakeRecorder, events: Reporter, before: Deadline) -> None:
         events.deadline_set(limit(), before)
         events.drain()
         assert recorded.take() == []
 
-    def test_summary_names_only_current_taints(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_summary_names_only_current_taints(self, recorded: FakeRecorder, events: Reporter) -> None:
         first = limit()
         second = replace(first, taint=replace(first.taint, key="example.com/second"), due=first.due - 1)
         events.deadline_set(first, None)
@@ -95,25 +99,23 @@ class TestDeadlines:
         assert first.taint.key not in summary[2]
         assert second.taint.key in summary[2]
 
-    def test_observe_mode_event_is_report_only(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
-    ) -> None:
+    def test_observe_mode_event_is_report_only(self, recorded: FakeRecorder, events: Reporter, golden: Golden) -> None:
         own(events, "Observe").deadline_set(limit(due=0), None)
         events.drain()
         golden(recorded.take()[1][2])
 
-    def test_imminent_deadline_has_only_a_deletion_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_imminent_deadline_has_only_a_deletion_event(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(due=1), None)
         events.due_pod_outcome(ended(limit(due=1)))
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
-    def test_old_deadline_is_not_reported_after_restart(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_old_deadline_is_not_reported_after_restart(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(since=-61), None)
         events.drain()
         assert recorded.take() == []
 
-    def test_cancelled_deadline_has_upstream_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_cancelled_deadline_has_upstream_event(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(), None)
         events.drain()
         recorded.take()
@@ -124,14 +126,14 @@ class TestDeadlines:
 
     @pytest.mark.parametrize("stays", [True, False])
     def test_unreported_deadline_needs_no_cancellation(
-        self, recorded: FakeRecorder, events: EventReporter, stays: bool
+        self, recorded: FakeRecorder, events: Reporter, stays: bool
     ) -> None:
         events.deadline_set(limit(), None)
         events.deadline_cancelled(limit(), pod_kept=stays)
         events.drain()
         assert recorded.take() == []
 
-    def test_deleted_pod_has_no_cancellation_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_deleted_pod_has_no_cancellation_event(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(), None)
         events.drain()
         recorded.take()
@@ -139,7 +141,7 @@ class TestDeadlines:
         events.drain()
         assert recorded.take() == []
 
-    def test_queued_deadline_event_is_replaced(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_queued_deadline_event_is_replaced(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.deadline_set(limit(due=300), None)
         events.deadline_set(limit(due=60), limit(due=300))
         events.drain()
@@ -148,7 +150,7 @@ class TestDeadlines:
 
 
 class TestPodsThatGo:
-    def test_deletion_has_upstream_event(self, recorded: FakeRecorder, events: EventReporter, golden: Golden) -> None:
+    def test_deletion_has_upstream_event(self, recorded: FakeRecorder, events: Reporter, golden: Golden) -> None:
         events.due_pod_outcome(ended(limit(), at=300.26))
         events.drain()
         [(about, reason, note)] = recorded.take()
@@ -156,7 +158,7 @@ class TestPodsThatGo:
         golden(note)
 
     def test_eviction_event_has_rate_limit_delay(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
         events.due_pod_outcome(ended(limit(), DuePodResult.EVICTED, at=310, held=9.5))
         events.drain()
@@ -165,7 +167,7 @@ class TestPodsThatGo:
         golden(event["note"])
 
     def test_refusal_event_has_refuser_and_attempts(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
         outcome = ended(
             limit(),
@@ -190,45 +192,43 @@ class TestPodsThatGo:
             ("DeletionRefused", "Delete"),
         ],
     )
-    def test_refusal_event_has_action(
-        self, recorded: FakeRecorder, events: EventReporter, reason: str, action: str
-    ) -> None:
+    def test_refusal_event_has_action(self, recorded: FakeRecorder, events: Reporter, reason: str, action: str) -> None:
         events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED, reason=reason))
         events.drain()
         assert recorded.events[0]["action"] == action
 
-    def test_maximum_wait_event_has_reason(self, recorded: FakeRecorder, events: EventReporter, golden: Golden) -> None:
+    def test_maximum_wait_event_has_reason(self, recorded: FakeRecorder, events: Reporter, golden: Golden) -> None:
         events.due_pod_outcome(ended(limit(), reason="MaximumWaitOver", message="not evicted for 600s, and so deleted"))
         events.drain()
         golden(recorded.take()[0][2])
 
     @pytest.mark.parametrize("result", [DuePodResult.GONE, DuePodResult.NOT_DUE, DuePodResult.FAILED])
     def test_unchanged_outcomes_have_no_event(
-        self, recorded: FakeRecorder, events: EventReporter, result: DuePodResult
+        self, recorded: FakeRecorder, events: Reporter, result: DuePodResult
     ) -> None:
         events.due_pod_outcome(ended(limit(), result))
         events.drain()
         assert recorded.take() == []
 
-    def test_deletion_event_follows_cancelled_deadline(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_deletion_event_follows_cancelled_deadline(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.due_pod_outcome(ended(limit()))
         events.deadline_cancelled(limit(), pod_kept=False)
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
-    def test_deleted_pod_has_no_new_deadline_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_deleted_pod_has_no_new_deadline_event(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.due_pod_outcome(ended(limit()))
         events.deadline_set(limit(due=900), limit())
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
-    def test_resolved_refusal_has_no_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_resolved_refusal_has_no_event(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
         events.due_pod_outcome(ended(limit()))
         events.drain()
         assert recorded.whom() == [(POD, "TaintManagerEviction")]
 
-    def test_new_pod_with_same_name_has_its_own_events(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_new_pod_with_same_name_has_its_own_events(self, recorded: FakeRecorder, events: Reporter) -> None:
         events.due_pod_outcome(ended(limit("db-0", uid="first")))
         events.deadline_set(limit("db-0", uid="second"), None)
         events.drain()
@@ -253,7 +253,7 @@ class TestNodes:
     def test_taint_changes_have_events(
         self,
         recorded: FakeRecorder,
-        events: EventReporter,
+        events: Reporter,
         told_of: TaintChange,
         reason: str,
         action: str,
@@ -268,7 +268,7 @@ class TestNodes:
         golden(event["note"])
 
     def test_node_summary_event_is_sent_once_a_minute(
-        self, recorded: FakeRecorder, events: EventReporter, clock: SetClock, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, clock: SetClock, golden: Golden
     ) -> None:
         for number in range(3):
             events.deadline_set(limit(f"web-{number}", due=300 + number), None)
@@ -283,7 +283,7 @@ class TestNodes:
         golden(recorded.take()[0][2], "a minute later")
 
     def test_node_summary_omits_cancelled_deadlines(
-        self, recorded: FakeRecorder, events: EventReporter, clock: SetClock
+        self, recorded: FakeRecorder, events: Reporter, clock: SetClock
     ) -> None:
         events.deadline_set(limit("a"), None)
         events.drain()
@@ -297,11 +297,11 @@ class TestNodes:
 
 class TestStuckNodes:
     def test_stuck_node_has_events_for_begin_and_end(
-        self, recorded: FakeRecorder, events: EventReporter, golden: Golden
+        self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
         both = TaintManagerStatus(stuck_nodes=(stuck("n1"), stuck("n2")))
         for status in (both, TaintManagerStatus(stuck_nodes=(stuck("n1", 9), stuck("n2"))), TaintManagerStatus()):
-            events.stuck(status)
+            events.observe(status)
         events.drain()
         assert [(str(each["regarding"]), each["type"]) for each in recorded.events] == [
             ("Node/n1", "Warning"),
@@ -313,16 +313,16 @@ class TestStuckNodes:
         assert {each["reason"] for each in recorded.events} == {"PodsStuck", "PodsNoLongerStuck"}
         assert recorded.events[0]["regarding"].uid == "uid-of-n1"
 
-    def test_omitted_stuck_node_has_no_end_event(self, recorded: FakeRecorder, events: EventReporter) -> None:
-        events.stuck(TaintManagerStatus(stuck_nodes=(stuck("n9"),)))
-        events.stuck(TaintManagerStatus(stuck_nodes=(stuck("n1"),), stuck_nodes_omitted=1))
+    def test_omitted_stuck_node_has_no_end_event(self, recorded: FakeRecorder, events: Reporter) -> None:
+        events.observe(TaintManagerStatus(stuck_nodes=(stuck("n9"),)))
+        events.observe(TaintManagerStatus(stuck_nodes=(stuck("n1"),), stuck_nodes_omitted=1))
         events.drain()
         assert recorded.whom() == [("Node/n9", "PodsStuck"), ("Node/n1", "PodsStuck")]
 
 
 class TestFloods:
     def test_7200_events_are_rate_limited_nodes_first(
-        self, recorded: FakeRecorder, events: EventReporter, clock: SetClock
+        self, recorded: FakeRecorder, events: Reporter, clock: SetClock
     ) -> None:
         for number in range(7200):
             events.deadline_set(limit(f"web-{number}", node=f"n{number % 100}"), None)
@@ -334,14 +334,14 @@ class TestFloods:
         events.drain()
         assert len(recorded.take()) == min(BURST, 10 * RATE)
 
-    def test_refusals_are_sent_first(self, recorded: FakeRecorder, events: EventReporter) -> None:
+    def test_refusals_are_sent_first(self, recorded: FakeRecorder, events: Reporter) -> None:
         for number in range(200):
             events.taint_changed(change(f"n{number}"), "u")
         events.due_pod_outcome(ended(limit(), DuePodResult.REFUSED))
         events.drain()
         assert recorded.take()[0][0] == POD
 
-    def test_dropped_events_are_counted(self, events: EventReporter) -> None:
+    def test_dropped_events_are_counted(self, events: Reporter) -> None:
         for number in range(PODS + 5):
             events.due_pod_outcome(ended(limit(f"web-{number}")))
         for number in range(REFUSALS + 4):
@@ -362,7 +362,7 @@ class TestFloods:
     )
     def test_each_pod_has_one_final_event(self, steps: list[tuple[str, int]]) -> None:
         recorded, clock = FakeRecorder(), SetClock(START)
-        events = own(EventReporter(recorded, clock, uid_of=lambda _: ""))
+        events = a_reporter(recorded, clock)
         deleted: set[int] = set()
         for step, number in steps:
             found = limit(f"web-{number}", due=300 + len(deleted))
@@ -398,12 +398,11 @@ class Breaking:
 
 
 def test_failing_report_does_not_stop_the_caller(clock: SetClock) -> None:
-    events = own(EventReporter(Breaking(), clock, uid_of=lambda _: ""))
-    reporter = Reporter(events, TaintManagerMetrics(CollectorRegistry()), clock)
+    reporter = a_reporter(Breaking(), clock)
     reporter.deadline_set(limit())
     reporter.due_pod_outcome(ended(limit()))
     with pytest.raises(RuntimeError):
-        events.drain()
+        reporter.drain()
 
 
 @pytest.mark.looptime(start=0)
@@ -411,8 +410,7 @@ async def test_7200_events_do_not_delay_other_controllers() -> None:
     """The recorder is the real one, which all controllers share."""
     api, clock = FakeApi(), LoopClock()
     async with EventRecorder(api, instance="trimtab-0", clock=clock) as recorder:
-        events = own(EventReporter(recorder, clock, uid_of=lambda _: ""))
-        reporter = Reporter(events, TaintManagerMetrics(CollectorRegistry()), clock)
+        reporter = a_reporter(recorder, clock)
         posting = asyncio.create_task(reporter.run())
         for number in range(7200):
             pod = limit(f"web-{number}", node=f"n{number % 100}", due=5)

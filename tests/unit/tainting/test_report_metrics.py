@@ -19,7 +19,7 @@ from trimtab.api.taint_manager import MAX_REFUSED, PodCounts, TaintManagerStatus
 from trimtab.kube.objects import Taint
 from trimtab.tainting.due_pods import DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
-from trimtab.tainting.report import EventReporter, Reporter, TaintManagerMetrics, build_status
+from trimtab.tainting.report import Reporter, TaintManagerMetrics, build_status
 
 
 class Counted:
@@ -30,8 +30,7 @@ class Counted:
         self.metrics = TaintManagerMetrics(self.registry)
         self.clock = SetClock(START)
         self.recorded = FakeRecorder()
-        self.events = EventReporter(self.recorded, self.clock, uid_of=lambda _: "")
-        self.reporter = Reporter(self.events, self.metrics, self.clock)
+        self.reporter = Reporter(self.recorded, self.clock, self.metrics, uid_of=lambda _: "")
 
     def __call__(self, name: str) -> dict[tuple[str, ...], float]:
         """The samples by the values of their labels, in the order of the labels' names."""
@@ -142,7 +141,7 @@ def test_repeated_refusal_is_logged_once_in_five_minutes(
         caplog.clear()
         outcome = ended(limit(), DuePodResult.REFUSED, reason="DeletionRefused", message=message)
         counted.reporter.due_pod_outcome(outcome)
-        counted.events.drain()
+        counted.reporter.drain()
         assert len(counted.recorded.take()) == len(caplog.records)
         return [record.getMessage() for record in caplog.records]
 
@@ -169,7 +168,7 @@ def test_evictions_are_logged_by_the_evictor_only(counted: Counted, caplog: pyte
 
 def test_taints_are_recorded_in_the_history(counted: Counted) -> None:
     history = FakeHistory()
-    reporter = Reporter(counted.events, counted.metrics, counted.clock, history=history)
+    reporter = Reporter(counted.recorded, counted.clock, counted.metrics, uid_of=lambda _: "", history=history)
     for add in (True, False):
         change = TaintChange("n1", Taint("node.kubernetes.io/unreachable", "NoExecute"), add, "Unreachable", "why")
         reporter.taint_changed(change, uid="uid-n1")

@@ -15,9 +15,7 @@ from trimtab.kube.watching.prober import WatchProber
 from trimtab.runtime.controllers import RegisterHandlers, SharedDependencies
 from trimtab.tainting import handlers as tainting
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.report import EventReporter as TaintEventReporter
-from trimtab.tainting.report import Reporter as TaintReporter
-from trimtab.tainting.report import TaintManagerMetrics
+from trimtab.tainting.report import Reporter, TaintManagerMetrics
 
 
 def build(dependencies: SharedDependencies) -> dict[Resource, RegisterHandlers]:
@@ -37,8 +35,7 @@ def build(dependencies: SharedDependencies) -> dict[Resource, RegisterHandlers]:
 
     metrics = TaintManagerMetrics(dependencies.registry)
     metrics.follow(verified_at, SYSTEM_CLOCK.now)
-    events = TaintEventReporter(dependencies.recorder, SYSTEM_CLOCK, uid_of=uid_of)
-    reporter = TaintReporter(events, metrics, SYSTEM_CLOCK, history=dependencies.history)
+    reporter = Reporter(dependencies.recorder, SYSTEM_CLOCK, metrics, uid_of=uid_of, history=dependencies.history)
     services = TaintingDependencies(
         api=leader_api,
         evictor=dependencies.evictor,

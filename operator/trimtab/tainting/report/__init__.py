@@ -4,16 +4,7 @@ The tasks of the taint manager report each change to the :class:`Reporter`. Ever
 the controller collects an :class:`Observation`, from which :func:`build_status` builds the status.
 """
 
-from trimtab.tainting.report.events import EventReporter
 from trimtab.tainting.report.reporter import Reporter, TaintManagerMetrics
 from trimtab.tainting.report.status import RECONCILE_PERIOD, Observation, build_status, status_writer
 
-__all__ = [
-    "RECONCILE_PERIOD",
-    "EventReporter",
-    "Observation",
-    "Reporter",
-    "TaintManagerMetrics",
-    "build_status",
-    "status_writer",
-]
+__all__ = ["RECONCILE_PERIOD", "Observation", "Reporter", "TaintManagerMetrics", "build_status", "status_writer"]

@@ -1,27 +1,49 @@
-"""The reporter of the taint manager. It converts changes into events, metrics and log lines."""
+"""Reports what the taint manager does, in events, metrics, the history and log lines.
+
+Events are queued and sent at a limited rate, which leaves capacity for those of other controllers. The queue is
+limited.
+"""
 
 from __future__ import annotations
 
+import functools
+import heapq
 import logging
-from collections.abc import Callable
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, ParamSpec
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from trimtab.api.bounds import without_numbers
+from trimtab.api import reasons
+from trimtab.api.bounds import named, plural, without_numbers
 from trimtab.api.history_record import HistoryEntry
+from trimtab.api.plan import rfc3339
 from trimtab.api.scalars import to_time
-from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus, ZoneStatus
+from trimtab.api.taint_manager import NAME, OBSERVE, Mode, TaintManagerSpec, TaintManagerStatus, ZoneStatus
 from trimtab.controller.history import History, NoHistory
 from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, pod_fields, reason_label, report_safely
 from trimtab.kube.clock import Clock
-from trimtab.kube.events.event import RecentlyReported
-from trimtab.kube.rules.taints import format_taint
-from trimtab.tainting.deadlines import Deadline
+from trimtab.kube.events.event import NORMAL, WARNING, Occurrence, RecentlyReported
+from trimtab.kube.events.paced import PacedEvents
+from trimtab.kube.events.recorder import Recorder
+from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_reference, pod_reference
+from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
+from trimtab.tainting.deadlines import Deadline, DeadlineChange, describe_deadline
 from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
 from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
-from trimtab.tainting.report.events import DRAIN_EVERY, EventReporter, format_due
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+_ENDED: Final = (DuePodResult.DELETED, DuePodResult.EVICTED)
+_RETRIED: Final = (DuePodResult.REFUSED, DuePodResult.FAILED)
+
+# --- metrics --------------------------------------------------------------------------------------------------------
 
 NONE_YET: Final = -1.0
 """The value of ``watch_age_seconds`` until the watches deliver their first event."""
@@ -122,11 +144,11 @@ class TaintManagerMetrics:
     def count(self, outcome: DuePodOutcome) -> None:
         """Count the outcome of an attempt to evict a pod."""
         self._outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
-        if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
+        if outcome.result in _ENDED:
             self._lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
 
     def count_taint(self, change: TaintChange) -> None:
-        """Count a taint that was added or removed."""
+        """Count an added or removed taint; the keys of other controllers share a label."""
         taint = change.taint
         key = taint.key if taint.key in NO_SCHEDULE_KEYS else OTHER_REASON
         self._changes.labels("Added" if change.add else "Removed", key, taint.effect, reason_label(change.reason)).inc()
@@ -145,56 +167,155 @@ def _gauge(registry: CollectorRegistry, name: str, help_: str) -> Gauge:
     return Gauge(f"trimtab_tainting_{name}", help_, registry=registry)
 
 
-log = logging.getLogger(__name__)
+# --- events ---------------------------------------------------------------------------------------------------------
+
+PODS: Final = 10_000
+"""Maximum number of pods with queued events. The summary event of their node includes the count of further pods."""
+
+REFUSALS: Final = 2_000
+NODES: Final = 10_000
+"""Maximum number of queued events of refused pods, and maximum number of queued events of nodes."""
+
+SUMMARY_EVERY: Final = 60.0
+"""Minimum seconds between two summary events of a node. A summary event reports the number of its pods with a deadline.
+"""
+
+_OF_EVICTIONS: Final = frozenset({reasons.DISRUPTION_BUDGET, reasons.EVICTION_IN_BACKGROUND})
+"""Reasons for which only evictions are refused. All other reasons also apply to deletions."""
+
+DRAIN_EVERY: Final = 0.5
+"""Seconds between two batches of events. A deadline that changes several times between two batches is reported once."""
+
+IMMINENT: Final = 2.0
+"""Seconds before its deadline within which a pod gets no deadline event, because an event for its deletion follows."""
+
+FRESH: Final = 60.0
+"""Maximum age in seconds of a taint whose deadlines are reported. An earlier process has reported older ones."""
+
+
+def _safely(what: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Return a decorator that logs the exceptions of a report instead of raising them."""
+
+    def decorate(report: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(report)
+        def safe(*args: P.args, **kwargs: P.kwargs) -> None:
+            report_safely(what, partial(report, *args, **kwargs))
+
+        return safe
+
+    return decorate
 
 
 class Reporter:
-    """Reports the changes that the taint manager makes or observes, in events, metrics, the history and the log.
+    """Reports the changes that the taint manager makes or observes.
 
-    Its methods neither block nor raise: errors in reporting are logged. A hundred failed nodes cause reports for 7,200
-    pods at once, and a restart for up to 150,000. The rate of events is limited, so callers do not have to. :meth:`run`
-    sends the events.
+    Its methods neither block nor raise. A hundred failed nodes cause reports for 7,200 pods at once, and a restart for
+    up to 150,000. :meth:`run` sends the events.
 
     Args:
-        events: emits events.
-        metrics: metrics of the taint manager.
+        recorder: sends the events.
         clock: the wall clock and the monotonic clock.
+        metrics: metrics of the taint manager.
+        uid_of: returns the UID of a node by its name; ``""`` if it is unknown.
         history: records taints; ``None`` if no history is kept.
+
+    Attributes:
+        omitted: number of events that were dropped because the queue was full.
     """
 
     def __init__(
-        self, events: EventReporter, metrics: TaintManagerMetrics, clock: Clock, *, history: History | None = None
+        self,
+        recorder: Recorder,
+        clock: Clock,
+        metrics: TaintManagerMetrics,
+        *,
+        uid_of: Callable[[str], str],
+        history: History | None = None,
     ) -> None:
-        self._events = events
-        self._metrics = metrics
+        self.omitted = 0
         self._clock = clock
+        self._metrics = metrics
+        self._uid_of = uid_of
         self._history = history or NoHistory()
         self._trouble = RecentlyReported()
+        self._mode = TaintManagerSpec().mode
+        self._manager = ObjectReference.to(TAINT_MANAGERS, NAME)
+        self._paced = PacedEvents(recorder, clock, self._next_event)
+        self._stuck: set[str] = set()
+        self._refusals: OrderedDict[str, DuePodOutcome] = OrderedDict()  # by pod UID
+        self._nodes: deque[Occurrence] = deque()
+        self._summaries: dict[str, dict[str, Deadline]] = {}  # by node name and pod UID
+        self._turns: list[tuple[float, str]] = []
+        self._summed = RecentlyReported(window=SUMMARY_EVERY, most=NODES)
+        self._pods: OrderedDict[str, DeadlineChange | DuePodOutcome | Occurrence] = OrderedDict()  # by pod UID
+
+    def __len__(self) -> int:
+        """Return the number of queued events."""
+        return len(self._refusals) + len(self._nodes) + len(self._summaries) + len(self._pods)
 
     async def run(self) -> None:
         """Send queued events until cancelled. The events that are still queued then are dropped."""
         while True:
             await self._clock.sleep(DRAIN_EVERY)
-            report_safely("events", self._events.drain)
+            report_safely("events", self.drain)
+
+    def drain(self) -> None:
+        """Send as many queued events as the rate limit allows now."""
+        self._paced.send()
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Apply the spec of the TaintManager with this UID, which is the related object of node events."""
-        self._events.configure(spec, uid=uid)
+        """Apply the spec of the TaintManager with this UID. Event messages are different in Observe mode."""
+        self._mode = spec.mode
+        self._manager = ObjectReference.to(TAINT_MANAGERS, NAME, uid=uid)
 
-    def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
-        """Report a new or changed deadline of a pod."""
-        report_safely("events", partial(self._events.deadline_set, deadline, before))
+    # --- pods ---------------------------------------------------------------------------------------------------------
 
-    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
-        """Report that a pod no longer has a deadline.
+    @_safely("events")
+    def deadline_set(self, deadline: Deadline, before: Deadline | None = None) -> None:
+        """Report a new or changed deadline unless its event would be redundant.
 
-        Args:
-            deadline: the previous deadline.
-            pod_kept: whether the pod continues to run on its node, so that its eviction is cancelled. If not, the pod
-                or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
-                that.
+        The event replaces a queued deadline event for the same pod.
         """
-        report_safely("events", partial(self._events.deadline_cancelled, deadline, pod_kept=pod_kept))
+        now = self._clock.now()
+        if before is None:
+            if now - deadline.since > FRESH:
+                return
+        elif format_due(before) == format_due(deadline) and before.taint.key == deadline.taint.key:
+            return
+        if deadline.due - now <= IMMINENT and self._mode != OBSERVE:
+            return
+        pending = self._pods.get(deadline.uid)
+        if isinstance(pending, DuePodOutcome):
+            return  # the watch has not delivered the deletion yet
+        if isinstance(pending, DeadlineChange):
+            before = pending.before
+        self._put(deadline.uid, DeadlineChange(deadline.key, before, deadline))
+        summary = self._summaries.get(deadline.node)
+        if summary is None:
+            if len(self._summaries) >= NODES:
+                return
+            summary = self._summaries[deadline.node] = {}
+            heapq.heappush(self._turns, (max(now, self._summed.last(deadline.node) + SUMMARY_EVERY), deadline.node))
+        summary[deadline.uid] = deadline
+
+    @_safely("events")
+    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
+        """Report a cancelled deadline if the deadline itself was reported.
+
+        ``pod_kept`` is false if the pod or its node is being deleted. If the taint manager deleted the pod,
+        :meth:`due_pod_outcome` reports that.
+        """
+        pending = self._pods.pop(deadline.uid, None)
+        self._refusals.pop(deadline.uid, None)
+        self._summaries.get(deadline.node, {}).pop(deadline.uid, None)
+        if isinstance(pending, DuePodOutcome):
+            self._put(deadline.uid, pending)
+        elif pod_kept and not (isinstance(pending, DeadlineChange) and pending.before is None):
+            note = (
+                f"Cancelling deletion of Pod {deadline.key}: "
+                f"no NoExecute taint of node {deadline.node} sets a deadline any more"
+            )
+            self._put(deadline.uid, _on_pod(deadline, reasons.DEADLINE_CANCELLED, "Cancel", note))
 
     def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
         """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
@@ -205,22 +326,41 @@ class Reporter:
         report_safely("events", partial(self._report_outcome, outcome))
 
     def _report_outcome(self, outcome: DuePodOutcome) -> None:
-        if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
-            uid, now = outcome.deadline.uid, self._clock.now()
-            same = without_numbers(f"{outcome.attempt.reason} {outcome.attempt.refuser} {outcome.attempt.message}")
-            if not self._trouble.first(uid, same, now=now):
+        uid, attempt = outcome.deadline.uid, outcome.attempt
+        if outcome.result in _ENDED:  # the evictor logs these
+            self._refusals.pop(uid, None)
+            self._put(uid, outcome)
+            return
+        if outcome.result in _RETRIED:
+            same = without_numbers(f"{attempt.reason} {attempt.refuser} {attempt.message}")
+            if not self._trouble.first(uid, same, now=self._clock.now()):
                 return
-        if outcome.result not in (DuePodResult.DELETED, DuePodResult.EVICTED):  # the evictor logs these
-            _log(outcome)
-        self._events.due_pod_outcome(outcome)
+        _log(outcome)
+        if outcome.result is not DuePodResult.REFUSED:
+            return
+        if uid in self._refusals or len(self._refusals) < REFUSALS:
+            self._refusals[uid] = outcome
+        else:
+            self.omitted += 1
 
-    def taint_changed(self, change: TaintChange, *, uid: str) -> None:
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def taint_changed(self, change: TaintChange, uid: str) -> None:
         """Report a taint that trimtab has added to or removed from the node with this UID."""
-        report_safely("events", partial(self._events.taint_changed, change, uid))
+        taint, add = format_taint(change.taint), change.add
+        self.node_event(
+            change.node,
+            uid,
+            change.reason,
+            f"{'added' if add else 'removed'} taint {taint}: {change.message}",
+            warning=add and change.taint.effect == NO_EXECUTE,
+            action="Taint" if add else "Untaint",
+        )
         report_safely("metrics", partial(self._metrics.count_taint, change))
-        report_safely("history", partial(self._record_taint, change, uid))
+        self._record(change, taint, uid)
 
-    def _record_taint(self, change: TaintChange, uid: str) -> None:
+    @_safely("history")
+    def _record(self, change: TaintChange, taint: str, uid: str) -> None:
         self._history.add(
             HistoryEntry(
                 time=to_time(self._clock.now()),
@@ -230,18 +370,138 @@ class Reporter:
                 message=change.message,
                 node=change.node,
                 uid=uid,
-                taint=format_taint(change.taint),
+                taint=taint,
             )
         )
 
-    def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """Emit an event on a node. ``reason`` is a code of :mod:`trimtab.api.reasons`."""
-        report_safely("events", partial(self._events.node_event, name, uid, reason, note, warning=warning))
+    @_safely("events")
+    def node_event(
+        self, name: str, uid: str, reason: str, note: str, *, warning: bool = False, action: str = "Note"
+    ) -> None:
+        """Emit another event on a node. ``reason`` is a code of :mod:`trimtab.api.reasons`."""
+        if len(self._nodes) >= NODES:
+            self.omitted += 1
+            return
+        type_, about = WARNING if warning else NORMAL, node_reference(name, uid)
+        self._nodes.append(Occurrence(regarding=about, reason=reason, action=action, note=note, type=type_))
 
     def observe(self, status: TaintManagerStatus) -> None:
-        """Update the metrics. It is called with every built status, including those that are not written."""
-        report_safely("events", partial(self._events.stuck, status))
-        report_safely("metrics", partial(self._metrics.observe, status, omitted=self._events.omitted))
+        """Update the metrics. It is called with every built status, including those that are not written.
+
+        Each node is reported once when its pods are stuck terminating, and once when they no longer are. If the list of
+        stuck nodes is truncated, the recovery of a node is not reported.
+        """
+        self._report_stuck(status)
+        report_safely("metrics", partial(self._metrics.observe, status, omitted=self.omitted))
+
+    @_safely("events")
+    def _report_stuck(self, status: TaintManagerStatus) -> None:
+        stuck = {each.name: each for each in status.stuck_nodes}
+        for name in sorted(stuck.keys() - self._stuck):
+            self.node_event(name, self._uid_of(name), reasons.PODS_STUCK, stuck[name].message, warning=True)
+        if status.stuck_nodes_omitted:
+            self._stuck |= stuck.keys()
+            return
+        for name in sorted(self._stuck - stuck.keys()):
+            note = "no pods on the node are stuck terminating any more"
+            self.node_event(name, self._uid_of(name), reasons.PODS_NO_LONGER_STUCK, note, warning=False)
+        self._stuck = set(stuck)
+
+    # --- the queue of events ------------------------------------------------------------------------------------------
+
+    def _put(self, uid: str, event: DeadlineChange | DuePodOutcome | Occurrence) -> None:
+        if uid in self._pods or len(self._pods) < PODS:
+            self._pods[uid] = event
+        else:
+            self.omitted += 1
+
+    def _next_event(self) -> Occurrence | None:
+        event = self._take()
+        return event if event is None or event.related is not None else replace(event, related=self._manager)
+
+    def _take(self) -> Occurrence | None:
+        """Remove and return the next event: refusals first, then node events, then pod events.
+
+        Events of the same kind are returned in the order in which they were queued.
+        """
+        if self._refusals:
+            return _refusal(self._refusals.popitem(last=False)[1])
+        if self._nodes:
+            return self._nodes.popleft()
+        now = self._clock.now()
+        while self._turns and self._turns[0][0] <= now:
+            node = heapq.heappop(self._turns)[1]
+            if summary := self._summaries.pop(node):
+                self._summed.note(node, "", now=now)
+                return _summary(summary, node_reference(node, self._uid_of(node)))
+        if not self._pods:
+            return None
+        event = self._pods.popitem(last=False)[1]
+        if isinstance(event, Occurrence):
+            return event
+        return _end_of_pod(event) if isinstance(event, DuePodOutcome) else _deadline_set(event, self._mode)
+
+
+def format_due(deadline: Deadline) -> str:
+    """Format the due time of a deadline, rounded up to the next second so that it is never too early."""
+    return rfc3339(math.ceil(deadline.due))
+
+
+def _deadline_set(change: DeadlineChange, mode: Mode) -> Occurrence:
+    deadline = change.after
+    assert deadline is not None  # a cancelled deadline is queued as an event
+    note = f"due for eviction from node {deadline.node} at {format_due(deadline)}: {describe_deadline(deadline)}"
+    if change.before is not None:
+        note += f"; was due at {format_due(change.before)}"
+    if mode == OBSERVE:
+        note += "; in Observe mode, trimtab leaves the eviction to other controllers"
+    return _on_pod(deadline, reasons.DEADLINE_SET, "Wait", note)
+
+
+def _refusal(outcome: DuePodOutcome) -> Occurrence:
+    deadline, attempt = outcome.deadline, outcome.attempt
+    note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {attempt.message}"
+    if attempt.refuser and attempt.refuser not in attempt.message:
+        note += f" ({attempt.refuser})"
+    note += f"; {plural(outcome.attempts, 'attempt')} so far, retrying"
+    action = "Evict" if attempt.reason in _OF_EVICTIONS else "Delete"
+    return _on_pod(deadline, attempt.reason, action, note, type=WARNING)
+
+
+def _end_of_pod(outcome: DuePodOutcome) -> Occurrence:
+    deadline, attempt = outcome.deadline, outcome.attempt
+    evicted = outcome.result is DuePodResult.EVICTED
+    note = f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}"
+    if deadline.toleration is not None:
+        note += f" until {format_due(deadline)}"
+    if outcome.lateness >= 1.0:
+        held = f", of which {outcome.held:.1f}s because of userTaintRates" if outcome.held >= 0.1 else ""
+        note += f"; {'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s late{held}"
+    if attempt.reason == reasons.MAXIMUM_WAIT_OVER:
+        note += f"; {attempt.message}"
+    return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, "Evict" if evicted else "Delete", note)
+
+
+def _summary(deadlines: Mapping[str, Deadline], node: ObjectReference) -> Occurrence:
+    """Return the event on a node that reports its pods with a deadline."""
+    times = [each.due for each in deadlines.values()]
+    taints = list(dict.fromkeys(format_taint(each.taint) for each in deadlines.values()))
+    first, last = (rfc3339(math.ceil(end(times))) for end in (min, max))
+    when = f"at {first}" if first == last else f"between {first} and {last}"
+    because = f"because of {'taint' if len(taints) == 1 else 'taints'} {named(taints)}"
+    note = f"{plural(len(deadlines), 'pod')} due for eviction {when} {because}"
+    return Occurrence(regarding=node, reason=reasons.DEADLINE_SET, action="Wait", note=note)
+
+
+def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: str = NORMAL) -> Occurrence:  # noqa: A002
+    return Occurrence(
+        regarding=pod_reference(deadline.key, deadline.uid),
+        reason=reason,
+        action=action,
+        note=note,
+        type=type,
+        related=node_reference(deadline.node, ""),
+    )
 
 
 def _log(outcome: DuePodOutcome) -> None:
@@ -255,7 +515,7 @@ def _log(outcome: DuePodOutcome) -> None:
         "reason": outcome.attempt.reason,
         "detail": outcome.attempt.message,
     }
-    if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
+    if outcome.result in _RETRIED:
         log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.attempt.message, extra=fields)
     else:
         log.debug("Did not evict pod %s from node %s: %s", *where, outcome.attempt.message, extra=fields)

@@ -187,8 +187,13 @@ class WorkQueue:
     # --- changing it ------------------------------------------------------------------------------------------------
 
     def add(self, key: str) -> None:
-        """Add a key, which is processed as soon as possible. No-op if the key is already waiting."""
+        """Add a key, which is processed as soon as possible.
+
+        No-op if the key is already waiting, except that a key to which no rate limit applies any more becomes ready.
+        """
         if key in self._dirty:
+            if self._rate_limited is not None and self._rate_limited.discard_unlimited(key):
+                self._enqueue(key)
             return
         self._dirty.add(key)
         self._metrics.added()
@@ -203,10 +208,11 @@ class WorkQueue:
             self._delayed.set(key, due, key)
             self._notify()
 
-    def reschedule(self, key: str, seconds: float) -> None:
-        """Replace the delay that :meth:`add_after` or a failure has set."""
+    def reschedule(self, key: str, seconds: float | None) -> None:
+        """Replace the delay that :meth:`add_after` or a failure has set; ``None`` removes it."""
         self._delayed.cancel(key)
-        self.add_after(key, seconds)
+        if seconds is not None:
+            self.add_after(key, seconds)
 
     def expedite(self, key: str) -> None:
         """Add a delayed key immediately. No-op for keys that are not delayed."""
@@ -537,6 +543,13 @@ class _RateLimitedQueue:
 
     def discard(self, key: str) -> None:
         self._waiting.pop(key, None)
+
+    def discard_unlimited(self, key: str) -> bool:
+        """Remove a key to which no limit applies any more, and return whether it was removed."""
+        if key not in self._waiting or self._limiter.flow_of(key) is not None:
+            return False
+        self.discard(key)
+        return True
 
     def clear(self) -> Iterator[str]:
         """Remove and return all keys, lowest priority value first."""

@@ -205,7 +205,6 @@ class ActiveTasks:
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
-        self._tasks.start("eviction rates", self.eviction_queue.run_timers)
         self._tasks.start("deadline timers", self._deadline_timers.run)
         self._tasks.start("node annotations", self.since_annotations.run)
         await self._configure_lifecycle(self._spec)

@@ -17,7 +17,6 @@ from trimtab.api import reasons
 from trimtab.api.taint_manager import EVICT, TaintManagerSpec, UserTaintRates
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.controller.metrics import QueueMetrics
-from trimtab.controller.timers import Timers
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.disruption.evictor.requests import EvictionResponse, ResponseCode
 from trimtab.kube.clock import Clock
@@ -47,13 +46,14 @@ class DuePodResult(enum.Enum):
 
 
 _MEANING: Final = {
+    ResponseCode.GONE: (DuePodResult.GONE, reasons.ALREADY_GONE),
     ResponseCode.BUDGET: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
     ResponseCode.SEVERAL_BUDGETS: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
     ResponseCode.BACKGROUND: (DuePodResult.REFUSED, reasons.EVICTION_IN_BACKGROUND),
     ResponseCode.REFUSED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
     ResponseCode.REJECTED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
 }
-"""The result and the reason for each response code. Other codes, except those of a success, mean Failed and
+"""The result and the reason for each response code. Other codes, except that of a success, mean Failed and
 DeletionFailed.
 """
 
@@ -77,11 +77,6 @@ class DuePodAttempt(Struct, frozen=True, gc=False):
     retry_after: float | None = None
     uncertain: bool = False
 
-    @property
-    def retry(self) -> bool:
-        """Return whether the queue retries the pod."""
-        return self.result in (DuePodResult.REFUSED, DuePodResult.FAILED)
-
 
 class DuePodOutcome(Struct, frozen=True, gc=False):
     """An attempt to evict a due pod, as reported to events and metrics.
@@ -102,7 +97,7 @@ class DuePodOutcome(Struct, frozen=True, gc=False):
 
     @property
     def result(self) -> DuePodResult:
-        """Return whether the pod was evicted, or what prevented the eviction."""
+        """Return the result of the attempt."""
         return self.attempt.result
 
     @property
@@ -111,26 +106,14 @@ class DuePodOutcome(Struct, frozen=True, gc=False):
         return max(0.0, self.at - self.deadline.due)
 
 
-def gone(message: str) -> DuePodAttempt:
-    """Return the result for a pod that no longer exists."""
-    return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
-
-
 def attempt_of(response: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
     """Convert the response to a request into an attempt, whose result is ``done`` if the request was granted."""
-    match response.code:
-        case ResponseCode.GRANTED:
-            granted = "deletion" if done is DuePodResult.DELETED else "eviction"
-            return DuePodAttempt(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
-        case ResponseCode.GONE:
-            return gone(response.message)
-        case ResponseCode.IN_DOUBT | ResponseCode.NOT_SENT:
-            uncertain = response.code is ResponseCode.IN_DOUBT
-            return DuePodAttempt(
-                DuePodResult.FAILED, reasons.DELETION_FAILED, response.message, "", response.retry_after, uncertain
-            )
+    if response.granted:
+        granted = "deletion" if done is DuePodResult.DELETED else "eviction"
+        return DuePodAttempt(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
     result, reason = _MEANING.get(response.code, (DuePodResult.FAILED, reasons.DELETION_FAILED))
-    return DuePodAttempt(result, reason, response.message, response.refuser, response.retry_after)
+    uncertain = response.code is ResponseCode.IN_DOUBT
+    return DuePodAttempt(result, reason, response.message, response.refuser, response.retry_after, uncertain)
 
 
 def not_due(message: str) -> DuePodAttempt:
@@ -138,57 +121,44 @@ def not_due(message: str) -> DuePodAttempt:
     return DuePodAttempt(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
 
 
-class QueueState(enum.Enum):
-    """The state of a due pod in the queue."""
-
-    READY = "Ready"  # processed as soon as a worker is free and the caches are up to date
-    PROCESSING = "Processing"  # a worker is processing the pod
-    RATE_LIMITED = "RateLimited"  # a rate limit delays the pod
-    BACKING_OFF = "BackingOff"  # waits for its next attempt after a failure
-    AWAITING_WATCH = "AwaitingWatch"  # the pod has ended; retried unless the watch shows that
-
-
 @dataclass(slots=True, eq=False)
 class DuePod:
-    """A due pod in the queue.
+    """A due pod in the queue. It is in memory only: a restarted process queues the pod again because of its deadline.
 
-    The object is in memory only. A restarted process queues the pod again because of its deadline.
+    Times are seconds on the monotonic clock.
 
     Attributes:
         deadline: the pod's deadline at its last evaluation.
-        queue_state: the state of the pod in the queue.
         attempts: number of attempts so far.
-        ended: whether the API server has granted the eviction or deletion, or answered that the pod does not exist.
+        processing: whether a worker is processing the pod.
+        ended: whether the API server has granted the eviction or deletion, or answered that the pod does not exist. The
+            pod is retried unless the watch shows that.
         last: the last attempt that did not remove the pod.
         lost_response: the result that a request had if the API server granted it, although its response was lost;
             ``None`` if no response was lost.
-        marked: the time at which the condition DisruptionTarget was written, on the monotonic clock.
+        marked: the time at which the condition DisruptionTarget was written.
         failed_marks: number of failed attempts to write that condition.
-        rate_tokens: the zone and namespace whose rate limit tokens the pod has taken, and the time on the monotonic
-            clock; ``None`` if it has taken none.
-        held_since: when the rate limit that delays the pod began to do so, on the monotonic clock.
+        rate_tokens: the zone and namespace whose rate limit tokens the pod has taken, and the time; ``None`` if it has
+            taken none.
+        held_since: when a rate limit began to delay the pod; ``None`` if none delays it.
         held: seconds of previous delays by rate limits.
         evicting: whether the last attempt was an eviction, as opposed to a deletion.
         eviction_requested: whether any attempt was an eviction.
-        retry_at: the time of the next evaluation, on the monotonic clock.
-        unlimited: whether the pod is exempt from rate limits the next time it is queued, because its node has failed.
     """
 
     deadline: Deadline
-    queue_state: QueueState = QueueState.READY
     attempts: int = 0
+    processing: bool = False
     ended: bool = False
     last: DuePodAttempt | None = None
     lost_response: DuePodResult | None = None
     marked: float | None = None
     failed_marks: int = 0
     rate_tokens: tuple[str, str, float] | None = None
-    held_since: float = 0.0
+    held_since: float | None = None
     held: float = 0.0
     evicting: bool = False
     eviction_requested: bool = False
-    retry_at: float = 0.0
-    unlimited: bool = False
 
 
 def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
@@ -199,11 +169,8 @@ def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
     """
     if entry.marked is not None and now - entry.marked < MARK_LIFETIME:
         return True
-    conditions = () if pod is None else pod.conditions
-    return any(
-        (each.type, each.status, each.reason) == (DISRUPTION_TARGET, "True", reasons.DELETION_BY_TAINT_MANAGER)
-        for each in conditions
-    )
+    ours = (DISRUPTION_TARGET, "True", reasons.DELETION_BY_TAINT_MANAGER)
+    return pod is not None and any((each.type, each.status, each.reason) == ours for each in pod.conditions)
 
 
 def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:
@@ -244,6 +211,11 @@ class EvictionDecision(Struct, frozen=True, gc=False):
     waited: bool = False
     why: DuePodAttempt | None = None
 
+    @property
+    def acts(self) -> bool:
+        """Return whether a request is necessary now."""
+        return self.action in (EvictionAction.DELETE, EvictionAction.EVICT)
+
 
 def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
     """Return ``maximumWait`` in seconds for each taint key with policy Evict. For others, pods are deleted at once."""
@@ -272,15 +244,17 @@ def decide(
         now: the current time in seconds since the epoch.
         deadlines_by_taint: :meth:`~trimtab.tainting.deadlines.TaintDeadlineTracker.deadlines_of` of the pod.
     """
-    if pod is None or pod.uid != former.uid:
-        why = "the pod no longer exists" if pod is None else "a new pod has the same name"
-        return EvictionDecision(EvictionAction.NOTHING, former, why=gone(why))
-    if pod.deleted is not None:
-        return EvictionDecision(EvictionAction.NOTHING, former, why=gone("the pod is already terminating"))
-    if current is None or current.uid != former.uid or current.node != pod.node or not subject_to_taints(pod):
-        return EvictionDecision(
-            EvictionAction.NOTHING, former, why=not_due("no taint sets a deadline for the pod any more")
-        )
+    why = None
+    if pod is None:
+        why = _gone("the pod no longer exists")
+    elif pod.uid != former.uid:
+        why = _gone("a new pod has the same name")
+    elif pod.deleted is not None:
+        why = _gone("the pod is already terminating")
+    elif current is None or current.uid != former.uid or current.node != pod.node or not subject_to_taints(pod):
+        why = not_due("no taint sets a deadline for the pod any more")
+    if pod is None or current is None or why is not None:
+        return EvictionDecision(EvictionAction.NOTHING, former, why=why)
     if current.due > now:
         return EvictionDecision(EvictionAction.WAIT, current)
     if current.taint.key not in maximum_waits:
@@ -293,6 +267,10 @@ def decide(
     if now < evict_until:
         return EvictionDecision(EvictionAction.EVICT, current, evict_until)
     return EvictionDecision(EvictionAction.DELETE, current, evict_until, waited=by_waiting)
+
+
+def _gone(message: str) -> DuePodAttempt:
+    return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
 
 
 CATCH_UP: Final = 0.1
@@ -323,7 +301,6 @@ class DueQueue:
 
     Attributes:
         work: the work queue. Its keys are those of the pods.
-        unlimited_timers: lift the rate limits for each pod on a failed node once the node's taint makes the pod due.
     """
 
     def __init__(
@@ -344,7 +321,6 @@ class DueQueue:
         self._pods = pods
         self._clock = clock
         self._set_buckets(rates)
-        self.unlimited_timers: Timers[DuePod] = Timers(self._lift_limit, clock)
         self.work = WorkQueue(
             process,
             workers=workers,
@@ -358,26 +334,17 @@ class DueQueue:
 
     def add(self, pod: DuePod) -> None:
         """Queue a pod, which is processed as soon as a worker is free and the rate limits admit it."""
-        pod.queue_state = QueueState.READY
-        self._add_again(pod.deadline.key)
-
-    def update_unlimited_from(self, pod: DuePod) -> None:
-        """Update the time from which a rate-limited pod is exempt from rate limits."""
-        at = self._unlimited_from(pod)
-        if at is None:
-            self.unlimited_timers.cancel(pod.deadline.key)
-        else:
-            self.unlimited_timers.set(pod.deadline.key, at, pod)
-
-    def requeue_at(self, pod: DuePod, at: float) -> None:
-        """Process a pod again at the time ``at``."""
-        pod.retry_at = at
-        self.work.reschedule(pod.deadline.key, at - self._clock.monotonic())
-
-    def remove(self, pod: DuePod) -> None:
-        """Remove a pod from the queue without returning its rate limit tokens."""
-        self.unlimited_timers.cancel(pod.deadline.key)
         self.work.discard(pod.deadline.key)
+        self.work.add(pod.deadline.key)
+
+    def backs_off(self, pod: DuePod) -> bool:
+        """Return whether a pod waits for its next attempt after a failure."""
+        return not pod.ended and pod.held_since is None and self.work.next_due(pod.deadline.key) is not None
+
+    def requeue_after(self, pod: DuePod, seconds: float) -> None:
+        """Process a pod again after a delay."""
+        self._stop_holding(pod)
+        self.work.reschedule(pod.deadline.key, seconds)
 
     def return_tokens(self, pod: DuePod) -> None:
         """Give back the rate limit tokens of a pod that was not evicted."""
@@ -395,20 +362,24 @@ class DueQueue:
             self._set_buckets(rates)
             self.work.set_rate_limiter(self)
 
+    def check_limits(self, pod: DuePod) -> None:
+        """Check a rate-limited pod again when its node's failure exempts it from the rate limits."""
+        self.work.reschedule(pod.deadline.key, self._limited_for(pod))
+
     # --- called by the work queue, see RateLimiter --------------------------------------------------------------------
 
     def flow_of(self, key: str) -> Hashable | None:
         """Return the flow of a pod, which is its zone and namespace; ``None`` if no rate limit applies to the pod."""
-        pod, now = self._pods.get(key), self._clock.monotonic()
+        pod = self._pods.get(key)
         if pod is None:
             return None
-        if self._unlimited(pod):
-            if pod.queue_state is QueueState.RATE_LIMITED:
-                self._stop_holding(pod, now)
+        limited_for = self._limited_for(pod)
+        if limited_for == 0.0:
+            self._stop_holding(pod)
             return None
-        if pod.queue_state is not QueueState.RATE_LIMITED:
-            pod.queue_state, pod.held_since = QueueState.RATE_LIMITED, now
-            self.update_unlimited_from(pod)
+        if pod.held_since is None:
+            pod.held_since = self._clock.monotonic()
+        self.work.reschedule(key, limited_for)
         return self._zone_of(pod.deadline.node), namespace_of(key)
 
     def next_at(self, flow: Hashable) -> float:
@@ -429,30 +400,27 @@ class DueQueue:
         pod = self._pods.get(key)
         if pod is not None:
             pod.rate_tokens = zone, namespace, now
-            self._stop_holding(pod, now)
+            self._stop_holding(pod)
 
     def _set_buckets(self, rates: UserTaintRates) -> None:
         self._rates = rates
-        self._total, self._zone, self._namespace = map(_buckets, (rates.total, rates.per_zone, rates.per_namespace))
+        self._total, self._zone, self._namespace = (
+            KeyedTokenBuckets[str](rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)
+            for rate in (rates.total, rates.per_zone, rates.per_namespace)
+        )
 
-    def _unlimited(self, pod: DuePod) -> bool:
+    def _limited_for(self, pod: DuePod) -> float | None:
+        """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end."""
         if self._rates == UserTaintRates() or pod.rate_tokens is not None or pod.deadline.taint.key in NO_EXECUTE_KEYS:
-            return True
-        unlimited, pod.unlimited = pod.unlimited, False
-        return unlimited
+            return 0.0
+        end = self._unlimited_from(pod)
+        return None if end is None else max(0.0, end - self._clock.now())
 
-    def _stop_holding(self, pod: DuePod, now: float) -> None:
-        pod.held += now - pod.held_since
-        pod.queue_state = QueueState.READY
-
-    def _lift_limit(self, pod: DuePod) -> None:
-        if self._pods.get(pod.deadline.key) is pod and pod.queue_state is QueueState.RATE_LIMITED:
-            pod.unlimited = True
-            self._add_again(pod.deadline.key)
-
-    def _add_again(self, key: str) -> None:
-        self.work.discard(key)
-        self.work.add(key)
+    def _stop_holding(self, pod: DuePod) -> None:
+        if pod.held_since is not None:
+            pod.held += self._clock.monotonic() - pod.held_since
+            pod.held_since = None
+            self.work.reschedule(pod.deadline.key, None)
 
     def _priority(self, key: str) -> float:
         """Return the priority of a pod, which is its due time.
@@ -466,7 +434,3 @@ class DueQueue:
 def namespace_of(key: str) -> str:
     """Return the namespace part of a pod key ``namespace/name``."""
     return key.partition("/")[0]
-
-
-def _buckets(rate: float | None) -> KeyedTokenBuckets[str]:
-    return KeyedTokenBuckets(rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)

@@ -37,7 +37,6 @@ from trimtab.tainting.due_pods import (
     DueQueue,
     EvictionAction,
     EvictionDecision,
-    QueueState,
     attempt_of,
     decide,
     marked,
@@ -98,7 +97,7 @@ class EvictionQueue:
         self._pods: dict[str, DuePod] = {}
         self._retried: dict[str, float] = {}
         self._stopping = False
-        # _process() returns no delay and raises nothing: the retries of a pod are scheduled with requeue_at().
+        # _process() returns no delay and raises nothing: the retries of a pod are scheduled with requeue_after().
         self._queue = DueQueue(
             self._process,
             rates=spec.user_taint_rates,
@@ -138,10 +137,10 @@ class EvictionQueue:
         if self._spec.mode == OBSERVE or self._stopping:
             return
         pod = self._pods.get(deadline.key)
+        if pod is not None and pod.deadline.uid == deadline.uid:
+            self._apply_deadline(pod, deadline)
+            return
         if pod is not None:
-            if pod.deadline.uid == deadline.uid:
-                self._apply_deadline(pod, deadline)
-                return
             self._forget(pod)
         pod = self._pods[deadline.key] = DuePod(deadline)
         self._queue.add(pod)
@@ -152,13 +151,13 @@ class EvictionQueue:
         The caches must already reflect the change.
         """
         pod = self._pods.get(key)
-        if pod is None or pod.queue_state is QueueState.PROCESSING:  # the worker evaluates the pod anyway
+        if pod is None or pod.processing:  # the worker evaluates the pod anyway
             return
         verdict = self._decide(pod)
-        if verdict.action is EvictionAction.NOTHING or verdict.action is EvictionAction.WAIT:
-            self._postpone_or_finish(pod, verdict)
-        else:
+        if verdict.acts:
             self._apply_deadline(pod, verdict.deadline)
+        else:
+            self._postpone_or_finish(pod, verdict)
 
     def taints_changed(self, name: str) -> None:
         """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier.
@@ -169,13 +168,12 @@ class EvictionQueue:
             pod = self._pods.get(key)
             if pod is None:
                 continue
-            if pod.queue_state is QueueState.RATE_LIMITED:
-                self._queue.update_unlimited_from(pod)
-            elif pod.queue_state is QueueState.BACKING_OFF and pod.evicting:
+            if pod.held_since is not None:
+                self._queue.check_limits(pod)
+            elif pod.evicting and self._queue.backs_off(pod):
                 verdict = self._decide(pod)
-                if verdict.action is EvictionAction.EVICT:
-                    end = self._clock.monotonic() + (verdict.evict_until - self._clock.now())
-                    self._queue.requeue_at(pod, min(pod.retry_at, end))
+                if verdict.action is EvictionAction.EVICT:  # at the earlier of the two times
+                    self._queue.work.add_after(key, verdict.evict_until - self._clock.now())
                 elif verdict.action is EvictionAction.DELETE:
                     self._queue.add(pod)
 
@@ -189,7 +187,7 @@ class EvictionQueue:
         for pod in tuple(self._pods.values()):
             if spec.mode == OBSERVE:
                 self._finish(pod, not_due("the mode was changed to Observe"))
-            elif pod.queue_state is QueueState.BACKING_OFF and self._maximum_waits != before:
+            elif self._maximum_waits != before and self._queue.backs_off(pod):
                 self._queue.add(pod)
 
     # --- tasks --------------------------------------------------------------------------------------------------------
@@ -197,10 +195,6 @@ class EvictionQueue:
     async def run(self) -> None:
         """Process the queue until cancelled. After a cancellation, the next process queues the overdue pods again."""
         await self._queue.work.run()
-
-    async def run_timers(self) -> None:
-        """Lift the rate limits of the pods on failed nodes when their taints make the pods due, until cancelled."""
-        await self._queue.unlimited_timers.run()
 
     async def stop(self, seconds: float = 10.0) -> None:
         """Start no further attempt, and wait up to ``seconds`` for in-flight requests. Then cancel :meth:`run`."""
@@ -215,13 +209,15 @@ class EvictionQueue:
         pod = self._pods.get(key)
         if pod is None:
             return
-        pod.queue_state = QueueState.PROCESSING
+        pod.processing = True
         try:
             await self._attempt(pod)
         except Exception as error:  # a bug must not end the retries of the pod
             logger.exception("Failed to evict pod %s: unexpected error", key)
             words = f"{type(error).__name__}: {error}"
             self._handle(pod, DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, words, uncertain=True))
+        finally:
+            pod.processing = False
 
     # --- an attempt ---------------------------------------------------------------------------------------------------
 
@@ -263,7 +259,7 @@ class EvictionQueue:
             self._queue.add(pod)  # the queue is paused while the caches are stale
             return None
         verdict = self._decide(pod)
-        if verdict.action is EvictionAction.NOTHING or verdict.action is EvictionAction.WAIT:
+        if not verdict.acts:
             self._postpone_or_finish(pod, verdict)
             return None
         if verdict.waited and not pod.eviction_requested:
@@ -284,7 +280,7 @@ class EvictionQueue:
         if isinstance(found, Permit):
             return found
         left = verdict.evict_until - now if evicts else 0.0
-        self._requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
+        self._queue.requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
         return None
 
     async def _mark(self, pod: DuePod, permit: Permit) -> bool:
@@ -330,9 +326,9 @@ class EvictionQueue:
         if verdict.why is not None:
             self._finish(pod, verdict.why)
         elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
-            self._queue.remove(pod)
+            self._queue.work.discard(pod.deadline.key)
             self._queue.return_tokens(pod)
-            self._requeue_after(pod, min(left, MAX_WAIT))
+            self._queue.requeue_after(pod, min(left, MAX_WAIT))
         else:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
 
@@ -342,19 +338,15 @@ class EvictionQueue:
         If the new deadline is caused by a taint with a different key, process the pod immediately.
         """
         other, pod.deadline = pod.deadline.taint.key != deadline.taint.key, deadline
-        if other and pod.queue_state in (QueueState.BACKING_OFF, QueueState.RATE_LIMITED):
+        if other and (pod.held_since is not None or self._queue.backs_off(pod)):
             self._queue.add(pod)
-
-    def _requeue_after(self, pod: DuePod, seconds: float) -> None:
-        pod.queue_state = QueueState.BACKING_OFF
-        self._queue.requeue_at(pod, self._clock.monotonic() + seconds)
 
     # --- its outcome --------------------------------------------------------------------------------------------------
 
     def _handle(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool = False) -> None:
         """Finish or requeue a pod after an attempt to evict or delete it."""
         pod.attempts += 1
-        if answer.retry:
+        if answer.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
             self._retry(pod, answer, evicts=evicts)
             return
         ours = self._pods.get(pod.deadline.key) is pod
@@ -373,8 +365,8 @@ class EvictionQueue:
         if current is None or current.uid != pod.deadline.uid:  # the watch delivered the deletion before the response
             return
         self._pods[pod.deadline.key] = pod
-        pod.queue_state, pod.ended, pod.lost_response = QueueState.AWAITING_WATCH, True, None
-        self._queue.requeue_at(pod, self._clock.monotonic() + CONFIRM_TIMEOUT)
+        pod.ended, pod.lost_response = True, None
+        self._queue.requeue_after(pod, CONFIRM_TIMEOUT)
 
     def _retry(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool) -> None:
         if answer.uncertain:
@@ -395,7 +387,7 @@ class EvictionQueue:
             verdict = self._decide(pod)
             left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
             wait = max(0.0, min(wait, left))
-        self._requeue_after(pod, wait)
+        self._queue.requeue_after(pod, wait)
 
     def _retry_refused(self, pod: DuePod) -> None:
         """Retry the pods with the same refuser after one of them was admitted. This happens at most once a second."""
@@ -404,8 +396,7 @@ class EvictionQueue:
             return
         self._retried[last.refuser] = now
         for each in tuple(self._pods.values()):
-            backing_off = each.queue_state is QueueState.BACKING_OFF
-            if backing_off and each.last is not None and each.last.refuser == last.refuser:
+            if each.last is not None and each.last.refuser == last.refuser and self._queue.backs_off(each):
                 self._queue.add(each)
 
     def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
@@ -428,7 +419,7 @@ class EvictionQueue:
     def _forget(self, pod: DuePod) -> None:
         """Remove a pod from the queue, unless the entry already belongs to a new pod with the same name."""
         if self._pods.get(pod.deadline.key) is pod:
-            self._queue.remove(pod)
+            self._queue.work.discard(pod.deadline.key)
             del self._pods[pod.deadline.key]
             self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
 

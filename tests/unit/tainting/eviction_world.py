@@ -283,7 +283,6 @@ class Manager:
     async def running(self) -> AsyncIterator[None]:
         tasks = TaskSupervisor("taint manager", self.cluster.clock)
         tasks.start("eviction queue", self.ending.run)
-        tasks.start("eviction rates", self.ending.run_timers)
         tasks.start("deadline timers", self.timers.run)
         await asyncio.sleep(0)
         try:

@@ -16,7 +16,7 @@ from tests.fakes.clock import LoopClock
 from trimtab.api.taint_manager import UserTaintRates
 from trimtab.kube.objects import Taint
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue, QueueState
+from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -58,16 +58,16 @@ class Desk:
 
     def drop(self, name: str) -> None:
         [key] = [key for key in self.pods if key.endswith(f"/{name}")]
-        self.queue.remove(self.pods.pop(key))
+        del self.pods[key]
+        self.queue.work.discard(key)
 
     async def run(self, seconds: float) -> list[str]:
         """Which came within so many seconds, in their order."""
         before = set(self.went)
-        tasks = [asyncio.create_task(self.queue.work.run()), asyncio.create_task(self.queue.unlimited_timers.run())]
+        running = asyncio.create_task(self.queue.work.run())
         await asyncio.sleep(seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         return [name for name in self.went if name not in before]
 
 
@@ -167,7 +167,7 @@ async def test_changed_rates_keep_the_order() -> None:
     assert await desk.run(1.5) == ["p2", "p1"]
     desk.queue.set_rates(UserTaintRates())
     assert await desk.run(0.1) == ["p0"]
-    assert desk.pods["n/p0"].queue_state is QueueState.READY
+    assert desk.pods["n/p0"].held_since is None
     assert desk.pods["n/p0"].held == pytest.approx(2.5, abs=0.1)
 
 
@@ -180,7 +180,7 @@ async def test_pod_of_failed_node_bypasses_rates() -> None:
     assert await desk.run(4) == []
     assert await desk.run(3) == ["p2"]
     desk.unlimited_from["p3"] = desk.clock.now() - 100
-    desk.queue.update_unlimited_from(desk.pods["n/p3"])
+    desk.queue.check_limits(desk.pods["n/p3"])
     assert await desk.run(2) == ["p3"]
 
 

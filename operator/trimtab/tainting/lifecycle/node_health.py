@@ -18,13 +18,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
+from trimtab.kube.node_patches import Operation, add_value, expect_value
 from trimtab.kube.objects import NODE_LEASES, TERMINAL_PHASES, Lease, Node, Pod, Taint
 from trimtab.kube.rules.taints import (
     DISK_PRESSURE,
@@ -78,12 +79,9 @@ class NodeHealth(Struct, frozen=True, gc=False):
 
 
 class ProbeResult(Struct, frozen=True, gc=False):
-    """A node's Lease and status as read from the API server. The read bypasses the watch cache.
+    """The timestamps of a node's Lease and status, as read from the API server at the time ``at``.
 
-    Attributes:
-        uid: UID of the node.
-        stamp: the timestamps in the Lease and status.
-        at: the time of the read.
+    The read bypasses the watch cache.
     """
 
     uid: str
@@ -112,7 +110,9 @@ def update_health(
     for node in nodes:
         name = node.name
         lease = leases.get(f"{NODE_LEASES}/{name}")
-        before, stamp, renewal = known.get(name), stamp_of(node, lease), _renewal(lease)
+        before, stamp = known.get(name), stamp_of(node, lease)
+        # A kubelet renews its Lease after a quarter of the Lease's duration.
+        renewal = RENEWAL if lease is None or lease.duration <= 4 * RENEWAL else lease.duration / 4
         if before is None or before.uid != node.uid:
             heard[name] = _first_health(node, stamp, renewal, now)
         elif stamp != before.stamp:
@@ -124,11 +124,6 @@ def update_health(
     return heard
 
 
-def _renewal(lease: Lease | None) -> float:
-    """Return the seconds between renewals. A kubelet renews its Lease after a quarter of the Lease's duration."""
-    return RENEWAL if lease is None or lease.duration <= 4 * RENEWAL else lease.duration / 4
-
-
 def _updated_health(node: Node, before: NodeHealth, stamp: Stamp, renewal: float, now: float) -> NodeHealth:
     lost = stamp[0] is None and (before.lost_lease or before.stamp[0] is not None)
     if not before.recalled:
@@ -138,7 +133,6 @@ def _updated_health(node: Node, before: NodeHealth, stamp: Stamp, renewal: float
 
 
 def _first_health(node: Node, stamp: Stamp, renewal: float, now: float) -> NodeHealth:
-    """Return the health of a node that this process observes for the first time."""
     said = [time for time in stamp if time is not None]
     created = now if node.created is None else min(now, node.created)  # from the API server's clock, not the kubelet's
     if not said:
@@ -158,15 +152,6 @@ def extend_health(known: Mapping[str, NodeHealth], seconds: float, *, now: float
     }
 
 
-def silent_nodes(known: Mapping[str, NodeHealth], *, now: float) -> dict[str, NodeHealth]:
-    """Return the health of the silent nodes, sorted by name, for the record.
-
-    Other nodes need no entry, because a new process soon observes their next heartbeat. The record is therefore short
-    in a healthy cluster, and changes only when a node becomes silent or recovers.
-    """
-    return {name: each for name, each in sorted(known.items()) if each.in_doubt(now)}
-
-
 STATUS_GRACE_PERIOD: Final = 480.0
 """Grace period in seconds of a node whose Lease was deleted. Kubelets update an unchanged status every 5 minutes, or up
 to 50 % later (kubelet v1.36 ``nodeStatusReportFrequency``, ``calculateDelay``).
@@ -178,9 +163,7 @@ class HealthVerdict(enum.Enum):
 
     HEALTHY = "Healthy"  # a heartbeat was observed within the grace period
     PROBE = "Probe"  # the watches show no heartbeat within the grace period; the API server must be asked
-    WATCH_BEHIND = (
-        "WatchBehind"  # the API server has a newer Lease or status than the watches, which are therefore stale
-    )
+    WATCH_BEHIND = "WatchBehind"  # the API server has a newer Lease or status than the watches: they are stale
     UNKNOWN = "Unknown"  # the API server has confirmed that there is no heartbeat within the grace period
     ALREADY_UNKNOWN = "AlreadyUnknown"  # no heartbeat within the grace period, and the conditions are already Unknown
 
@@ -188,11 +171,8 @@ class HealthVerdict(enum.Enum):
 class HealthAssessment(Struct, frozen=True, gc=False):
     """The assessed health of a node, with the numbers that determine it.
 
-    Attributes:
-        verdict: the result of the assessment.
-        silent: seconds since the node's last heartbeat.
-        grace: the node's grace period in seconds.
-        due: the time at which the grace period ends.
+    ``silent`` are the seconds since the node's last heartbeat, ``grace`` is its grace period in seconds, and ``due`` is
+    the time at which that ends.
     """
 
     verdict: HealthVerdict
@@ -235,18 +215,14 @@ _NEVER_POSTED_MESSAGE: Final = "Kubelet never posted node status."
 
 
 class MarkUnknown(Struct, frozen=True):
-    """A patch that sets the conditions of a failed node to Unknown.
+    """A JSON patch of the status subresource that sets the conditions of a failed node to Unknown.
 
-    Attributes:
-        node: name of the node.
-        operations: a JSON patch of the status subresource. The API server refuses it if the node has changed in the
-            meantime.
-        reason: a reason code of :mod:`trimtab.api.reasons`.
-        message: describes the time without heartbeats and the grace period.
+    The API server refuses it if the node has changed in the meantime. ``reason`` is a code of
+    :mod:`trimtab.api.reasons`.
     """
 
     node: str
-    operations: tuple[Mapping[str, Any], ...]
+    operations: tuple[Operation, ...]
     reason: str
     message: str
 
@@ -254,52 +230,35 @@ class MarkUnknown(Struct, frozen=True):
 def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:
     """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already."""
     places = {condition.type: place for place, condition in enumerate(node.conditions)}
-    operations: list[dict[str, Any]] = []
-    added: list[dict[str, Any]] = []
+    unknown = {"status": UNKNOWN, "lastTransitionTime": rfc3339(now)}
+    stopped = {**unknown, "reason": reasons.NODE_STATUS_UNKNOWN, "message": _STOPPED_MESSAGE}
+    operations: list[Operation] = []
+    added: list[dict[str, str]] = []
     for kind in MARKED:
         place = places.get(kind)
-        if place is None:
-            added.append(_new_condition(node, kind, now))
+        if place is None:  # the heartbeat time of a condition that the kubelet never posted is upstream's
+            heartbeat = rfc3339(now if node.created is None else node.created)
+            why = {"reason": reasons.NODE_STATUS_NEVER_UPDATED, "message": _NEVER_POSTED_MESSAGE}
+            added.append({"type": kind, "lastHeartbeatTime": heartbeat, **unknown, **why})
         elif node.conditions[place].status != UNKNOWN:
             path = f"/status/conditions/{place}"
-            operations += [
-                {"op": "add", "path": f"{path}/{field}", "value": value}
-                for field, value in _unknown_condition(reasons.NODE_STATUS_UNKNOWN, _STOPPED_MESSAGE, now).items()
-            ]
+            operations += [add_value(f"{path}/{field}", value) for field, value in stopped.items()]
     if added and not node.conditions:
-        operations += [{"op": "add", "path": "/status/conditions", "value": added}]
+        operations.append(add_value("/status/conditions", added))
     else:
-        operations += [{"op": "add", "path": "/status/conditions/-", "value": each} for each in added]
+        operations += [add_value("/status/conditions/-", each) for each in added]
     if not operations:
         return None
-    reason = reasons.NODE_STATUS_NEVER_UPDATED if ready_status(node) is None else reasons.NODE_STATUS_UNKNOWN
     return MarkUnknown(
         node=node.name,
         operations=(
-            {"op": "test", "path": "/metadata/uid", "value": node.uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": node.resource_version},
+            expect_value("/metadata/uid", node.uid),
+            expect_value("/metadata/resourceVersion", node.resource_version),
             *operations,
         ),
-        reason=reason,
+        reason=reasons.NODE_STATUS_NEVER_UPDATED if ready_status(node) is None else reasons.NODE_STATUS_UNKNOWN,
         message=f"no heartbeat for {assessment.silent:.0f}s; the grace period is {assessment.grace:.0f}s",
     )
-
-
-def _unknown_condition(reason: str, message: str, now: float) -> dict[str, str]:
-    return {"status": UNKNOWN, "reason": reason, "message": message, "lastTransitionTime": rfc3339(now)}
-
-
-def _new_condition(node: Node, kind: str, now: float) -> dict[str, str]:
-    """Build a condition that the kubelet never posted.
-
-    Its heartbeat time is the node's creation time, as in upstream.
-    """
-    heartbeat = rfc3339(now if node.created is None else node.created)
-    return {
-        "type": kind,
-        "lastHeartbeatTime": heartbeat,
-        **_unknown_condition(reasons.NODE_STATUS_NEVER_UPDATED, _NEVER_POSTED_MESSAGE, now),
-    }
 
 
 def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
@@ -321,11 +280,9 @@ def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
 
 
 class QueuedNode(Struct, frozen=True, gc=False):
-    """An entry of the queue of failed nodes.
+    """An entry of the queue of failed nodes. The time at which the node failed determines its position.
 
-    Attributes:
-        uid: UID of the node. A new node with the same name gets a new entry.
-        since: the time at which the node failed, in seconds since the epoch. It determines the position in the queue.
+    A new node with the same name gets a new entry.
     """
 
     uid: str
@@ -368,18 +325,11 @@ kubelet.
 NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values(), UNSCHEDULABLE})
 NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
 
-NO_READY_CONDITION: Final = "the node has no Ready condition yet"
-
 
 class TaintChange(Struct, frozen=True, gc=False):
-    """A taint to add to or to remove from a node.
+    """A taint to add to or to remove from a node, and the condition or state that causes the change.
 
-    Attributes:
-        node: name of the node.
-        taint: the key and effect of the taint, and for an addition also its time.
-        add: whether the taint is added; otherwise it is removed.
-        reason: a reason code of :mod:`trimtab.api.reasons`.
-        message: the condition or state that causes the change.
+    Of a taint to remove, only key and effect are set. ``reason`` is a code of :mod:`trimtab.api.reasons`.
     """
 
     node: str
@@ -399,8 +349,7 @@ def ready_status(node: Node) -> str | None:
 
 def unknown_already(node: Node) -> bool:
     """Return whether all conditions in :data:`MARKED` are Unknown."""
-    unknown = {each.type for each in node.conditions if each.status == UNKNOWN}
-    return unknown.issuperset(MARKED)
+    return {each.type for each in node.conditions if each.status == UNKNOWN}.issuperset(MARKED)
 
 
 def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
@@ -412,7 +361,7 @@ def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
     """
     wanted: dict[str, tuple[str, str]] = {}
     if ready is None:
-        wanted[NOT_READY] = (reasons.NODE_NOT_READY, NO_READY_CONDITION)
+        wanted[NOT_READY] = (reasons.NODE_NOT_READY, "the node has no Ready condition yet")
     elif ready in READY_KEYS:
         key = READY_KEYS[ready]
         wanted[key] = (reason_of(key), f"condition Ready is {ready}")
@@ -432,10 +381,10 @@ def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[Ta
     wanted = no_schedule(node, ready)
     there = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE and taint.key in NO_SCHEDULE_KEYS}
     changes = []
-    for key in sorted(wanted.keys() | there):
-        if key in wanted and key not in there:
+    for key in sorted(wanted.keys() ^ there):
+        if key in wanted:
             changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
-        elif key not in wanted:
+        else:
             changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, *_why_removed(key, ready)))
     return changes
 
@@ -444,9 +393,8 @@ def _why_removed(key: str, ready: str | None) -> tuple[str, str]:
     """Return the reason code and the message for the removal of a NoSchedule taint."""
     if key == UNSCHEDULABLE:
         return reasons.NODE_UNCORDONED, "spec.unschedulable is false"
-    if key in READY_KEYS.values():
-        recovered = ready == "True"
-        reason = reasons.NODE_RECOVERED if recovered else reasons.NODE_CONDITION_ENDED
+    if key in NO_EXECUTE_KEYS:
+        reason = reasons.NODE_RECOVERED if ready == "True" else reasons.NODE_CONDITION_ENDED
         return reason, f"condition Ready is {ready}"
     [condition] = [name for name, each in PRESSURE_KEYS.items() if each == key]
     return reasons.NODE_CONDITION_ENDED, f"condition {condition} is not True"
@@ -476,9 +424,7 @@ def swap(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list
         message = f"{key} replaces {other.key}: the same outage continues"
         changes.append(TaintChange(node.name, Taint(key, NO_EXECUTE, "", since), True, reason_of(key), message))
     gone = f"condition Ready is {ready}: replaced by {key}"
-    changes.append(
-        TaintChange(node.name, Taint(other.key, NO_EXECUTE), False, reasons.NODE_CONDITION_ENDED, gone),
-    )
+    changes.append(TaintChange(node.name, Taint(other.key, NO_EXECUTE), False, reasons.NODE_CONDITION_ENDED, gone))
     return changes
 
 

@@ -28,7 +28,7 @@ from trimtab.kube.node_patches import Operation, add_value, expect_value
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Taint
 from trimtab.kube.resources import LEASES, NODES
 from trimtab.kube.retry import Backoff
-from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
+from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import (
@@ -78,11 +78,6 @@ async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
     """Read a node and its Lease from the API server. The requests bypass the API server's watch cache and our caches.
 
     Changes that the watches deliver after ``now`` are newer than the result. It is ``None`` if the node does not exist.
-
-    Raises:
-        ApiError: the API server returned an error.
-        Unreachable: no response arrived.
-        InputError: the response cannot be decoded.
     """
     try:
         found = decode_object(await verbs.get(api, NODES, node, timeout=TIMEOUT))
@@ -98,14 +93,9 @@ async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
 
 
 class NodeUpdate(Struct, frozen=True, kw_only=True):
-    """The update of one node. Its requests are sent in the order of the attributes.
+    """The update of one node: a probe, a patch of its conditions, and a patch of its taints, in this order.
 
-    Attributes:
-        node: the node object that was planned.
-        token: the rate limit token with which the plan took the node from its zone's queue; ``None`` if it did not.
-        probe: whether to probe the node, before it is set to Unknown.
-        mark: the patch that sets the node's conditions to Unknown; ``None`` if it is not needed.
-        changes: the changes of the node's taints, additions first.
+    ``token`` is the one with which the plan took the node from its zone's queue. Of the changes, additions come first.
     """
 
     node: Node
@@ -121,12 +111,9 @@ class NodeUpdate(Struct, frozen=True, kw_only=True):
 
 
 def node_updates(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = MAX_UPDATES) -> dict[str, NodeUpdate]:
-    """Return the updates of a plan by node name, the most urgent first: NoExecute taints, then conditions, then probes.
+    """Return the updates of a plan by node name, the most urgent first, at most ``most``.
 
-    Args:
-        plan: the plan of an iteration.
-        nodes: the planned nodes, by name.
-        most: maximum number of updates. Nodes that were taken from a queue come first.
+    The order is: nodes that were taken from a queue, other NoExecute taints, conditions, other taints, and probes.
     """
     marks = {each.node: each for each in plan.unknown}
     changes: dict[str, list[TaintChange]] = {}
@@ -235,10 +222,8 @@ class NodeUpdater:
         These are nodes whose NoExecute taint is being written, and nodes whose update has failed repeatedly.
         """
         updates = (*self._busy.values(), *(each.update for each in self._unseen.values()))
-        being_written = {update.node.name for update in updates if update.changes_no_execute}
-        return frozenset(
-            being_written | {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}
-        )
+        failing = {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}
+        return frozenset(failing.union(each.node.name for each in updates if each.changes_no_execute))
 
     def put(self, updates: Mapping[str, NodeUpdate]) -> None:
         """Queue updates in this order, except those of nodes that cannot be updated now."""
@@ -300,7 +285,6 @@ class NodeUpdater:
                 for change in update.changes:
                     self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
                     self._services.reporter.taint_changed(change, uid=update.node.uid)
-                    _log(change)
             self._failures.pop(name, None)
             self._again.pop(name, None)
         except NotFound:
@@ -359,59 +343,33 @@ class NodeUpdater:
         return failures + 1
 
     def _report(self, update: NodeUpdate, reason: str, note: str) -> None:
-        self._services.reporter.node_event(
-            update.node.name, uid=update.node.uid, reason=reason, note=note, warning=True
-        )
-
-
-def _log(change: TaintChange) -> None:
-    taint = format_taint(change.taint)
-    fields = {"node": change.node, "taint": taint, "reason": change.reason, "detail": change.message}
-    done = "Added taint %s to node %s: %s" if change.add else "Removed taint %s from node %s: %s"
-    log.info(done, taint, change.node, change.message, extra=fields)
+        node = update.node
+        self._services.reporter.node_event(node.name, uid=node.uid, reason=reason, note=note, warning=True)
 
 
 def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     """Build the JSON patch of a node's taints.
 
-    It tests the UID of the node, so that a recreated node with the same name is not modified.
+    It tests the UID of the node, so that a recreated node with the same name is not modified, and the Ready condition
+    from which an added taint follows.
     """
     added = [each.taint for each in changes if each.add]
     removed = {(each.taint.key, each.taint.effect) for each in changes if not each.add}
-    return [
-        expect_value("/metadata/uid", node.uid),
-        *_guards(node, added),
-        *_additions(node, added),
-        *_removals(node, removed),
-    ]
-
-
-def _guards(node: Node, added: list[Taint]) -> list[Operation]:
-    """Return tests that the node has not recovered, so that the added taint still matches its Ready status."""
-    keys = {taint.key for taint in added}
-    for status, key in READY_KEYS.items():
-        if key not in keys:
-            continue
-        for place, condition in enumerate(node.conditions):
-            if condition.type == READY:
-                path = f"/status/conditions/{place}"
-                return [expect_value(f"{path}/type", READY), expect_value(f"{path}/status", status)]
-    return []
-
-
-def _additions(node: Node, added: list[Taint]) -> list[Operation]:
+    operations = [expect_value("/metadata/uid", node.uid)]
+    status = next((status for status, key in READY_KEYS.items() if any(taint.key == key for taint in added)), None)
+    index = next((index for index, each in enumerate(node.conditions) if each.type == READY), None)
+    if status is not None and index is not None:
+        path = f"/status/conditions/{index}"
+        operations += [expect_value(f"{path}/type", READY), expect_value(f"{path}/status", status)]
+    # Additions are appended to the list and shift no index.
     if added and not node.taints:
-        return [expect_value("/spec/taints", None), add_value("/spec/taints", [_written(taint) for taint in added])]
-    return [add_value("/spec/taints/-", _written(taint)) for taint in added]
-
-
-def _removals(node: Node, removed: set[tuple[str, str]]) -> list[Operation]:
-    """Return the removals, starting with the last index, so that no removal shifts the index of another.
-
-    Additions are appended to the list and shift no index.
-    """
-    operations: list[Operation] = []
-    for place, taint in reversed([*enumerate(node.taints)]):
+        operations += [
+            expect_value("/spec/taints", None),
+            add_value("/spec/taints", [_written(each) for each in added]),
+        ]
+    else:
+        operations += [add_value("/spec/taints/-", _written(each)) for each in added]
+    for place, taint in reversed([*enumerate(node.taints)]):  # no removal shifts the index of another
         if (taint.key, taint.effect) in removed:
             path = f"/spec/taints/{place}"
             operations += [expect_value(f"{path}/key", taint.key), expect_value(f"{path}/effect", taint.effect)]
@@ -420,9 +378,7 @@ def _removals(node: Node, removed: set[tuple[str, str]]) -> list[Operation]:
 
 
 def _written(taint: Taint) -> dict[str, Any]:
-    written = {"key": taint.key, "effect": taint.effect}
-    if taint.value:
-        written["value"] = taint.value
+    written = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     if taint.time_added is not None:
         written["timeAdded"] = rfc3339(taint.time_added)
-    return written
+    return {key: value for key, value in written.items() if value}

@@ -3,45 +3,55 @@
 One iteration plans all nodes from one state of the caches. The zones are assessed before any taint is planned, so an
 iteration that finds all zones down adds no taint (upstream has a race here). The plan is carried out in this order:
 probe nodes, set conditions to Unknown, patch taints, set pods to not ready. Each write has the observed state as a
-precondition. The next iteration plans failed writes again.
+precondition. The next iteration plans failed writes again. All times are seconds since the epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.kube.objects import Lease, Node
+from trimtab.api.plan import rfc3339
+from trimtab.kube.objects import Lease, Node, Taint
+from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.lifecycle.node_health import (
+    NEVER,
+    READY_KEYS,
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
     MarkUnknown,
-    NodeHealth,
     ProbeResult,
+    QueuedNode,
     TaintChange,
     assess_health,
     extend_health,
     failed_at,
     mark_unknown,
+    no_execute_taints,
     no_schedule_changes,
     ready_status,
+    reason_of,
+    swap,
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
 from trimtab.tainting.lifecycle.zones import (
-    NoExecuteInput,
-    NoExecuteResult,
     TakenToken,
     WaitingNode,
     Zone,
     all_down,
     answered_at,
-    plan_no_execute,
+    latest_taint_time,
+    next_at,
+    queued,
+    spent_at,
+    zone_name,
+    zone_of,
     zones,
 )
 
@@ -50,7 +60,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
     """The writes of one iteration, in the order in which they are carried out.
 
     Attributes:
-        now: the time of the plan in seconds since the epoch.
+        now: the time of the plan.
         held: a reason code of :mod:`trimtab.api.reasons` if the node lifecycle is paused and nothing is done; else
             ``""``.
         probes: the nodes to probe before they are set to Unknown, with the seconds since their last heartbeat. The
@@ -59,12 +69,12 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         taints: taints to add and to remove, sorted by node and key.
         failed: the time at which each not-ready node stopped being ready, by name. The pods on these nodes must be set
             to not ready. They are read later, node by node, because in a full outage they are all pods of the cluster.
-        waiting: nodes that are queued for tainting, in the order of the queue.
+        waiting: nodes that stay in the queue, zone by zone, in its order.
         taken: the tokens of the nodes that were taken from the queue in this iteration, by node name.
         zones: the zones by name.
         memory: the state for the next iteration.
-        next_iteration: the latest time of the next iteration even if nothing changes, in seconds since the epoch;
-            ``None`` if only a change requires one.
+        next_iteration: the latest time of the next iteration even if nothing changes; ``None`` if only a change
+            requires one.
     """
 
     now: float
@@ -100,30 +110,30 @@ def plan_lifecycle(
             arrives later is treated as renewed.
         leases: the Leases by ``namespace/name``. Only those in kube-node-lease are used.
         settings: grace periods, thresholds and rates.
-        now: the current time in seconds since the epoch.
+        now: the current time.
         memory: the state after the previous iteration. If it is ``None``, for example for a cluster from a file, no
             heartbeat is assessed and only the conditions of the nodes are used, because a snapshot of unknown age does
             not show how long a node has sent no heartbeat.
         watches_verified_at: the time at which the watches of nodes and Leases were last known to be up to date, because
             of an event, a bookmark, or a GET with the same result; ``None`` if nothing is watched.
         probe_results: the results of probes, by node name.
-        changed_at: the time at which the last change to a node's Lease or status was observed, by node name, in seconds
-            since the epoch. A change that is missing here is treated as observed now.
+        changed_at: the time at which the last change to a node's Lease or status was observed, by node name. A change
+            that is missing here is treated as observed now.
         resting: nodes that get no NoExecute taint in this iteration and do not block the queue, because their taint is
             being added or was refused repeatedly.
         in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding.
     """
-    live, memory = memory is not None, memory or LifecycleState()
+    nodes = dict(sorted(nodes.items()))
+    if memory is None:
+        return _plan_writes(nodes, {}, settings, LifecycleState(), now, resting, in_flight)
     if watches_verified_at is not None and now - watches_verified_at > STALE_WATCH_AFTER:
         blind = min(watches_verified_at, now if memory.stale_since is None else memory.stale_since)
-        stale = msgspec.structs.replace(memory, stale_since=blind)
-        return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=stale)
-    nodes = dict(sorted(nodes.items()))
-    if not live:
-        return _plan_writes(nodes, {}, settings, memory, now, resting, in_flight)
-    memory = _after_stale_watches(memory, now)
+        return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=replace(memory, stale_since=blind))
+    if memory.stale_since is not None:  # nodes are not considered silent because the watches were stale
+        blind = max(0.0, now - memory.stale_since)
+        memory = replace(memory, heard=extend_health(memory.heard, blind, now=now), stale_since=None)
     heard = update_health(memory.heard, nodes.values(), leases, now=now, changed_at=changed_at)
-    memory = msgspec.structs.replace(memory, heard=heard)
+    memory = replace(memory, heard=heard)
     assessments = {
         name: assess_health(node, heard[name], probe_results.get(name), settings, now=now)
         for name, node in nodes.items()
@@ -143,23 +153,12 @@ def spend_token(memory: LifecycleState, token: TakenToken, in_flight: int, at: f
         memory: the state of the plan that took the node, or a later state.
         token: the token of the node.
         in_flight: number of taken nodes in the zone at that time whose tokens are not spent yet, including this one.
-        at: the time of the response or timeout, in seconds since the epoch.
+        at: the time of the response or timeout.
     """
     spent = min(token.spent, at)  # later only if the clock was set back in the meantime
     before = max(spent, memory.spent.get(token.zone, spent))
     spent = answered_at(before, token.rate, in_flight=in_flight, now=at)
-    return msgspec.structs.replace(memory, spent={**memory.spent, token.zone: spent})
-
-
-def _after_stale_watches(memory: LifecycleState, now: float) -> LifecycleState:
-    """Return the state after stale watches have recovered.
-
-    The time during which the watches were stale is not treated as time without heartbeats.
-    """
-    if memory.stale_since is None:
-        return memory
-    blind = max(0.0, now - memory.stale_since)
-    return msgspec.structs.replace(memory, heard=extend_health(memory.heard, blind, now=now), stale_since=None)
+    return replace(memory, spent={**memory.spent, token.zone: spent})
 
 
 def _plan_writes(
@@ -171,26 +170,28 @@ def _plan_writes(
     resting: Collection[str],
     in_flight: Mapping[str, int],
 ) -> LifecyclePlan:
+    # 1. Assess the zones, as they are and as if all doubts came true.
     ready = {name: _ready(node, assessments.get(name)) for name, node in nodes.items()}
     found = zones(nodes.values(), ready, settings)
     memory = _after_outage(memory, down=all_down(found.values()), now=now)
-    pessimistic = _pessimistic_status(ready, memory.heard, settings, now)
-    inputs = NoExecuteInput(
-        nodes,
-        ready,
-        zones=_lower_rates(found, zones(nodes.values(), pessimistic, settings)) if pessimistic != ready else found,
-        settings=settings,
-        memory=memory,
-        now=now,
-        in_doubt="True" not in pessimistic.values(),
-        resting=resting,
-        in_flight=in_flight,
-    )
-    no_execute = plan_no_execute(inputs)
-    changes = list(no_execute.changes)
+    pessimistic = _pessimistic_status(ready, memory, settings, now)
+    slower = found
+    if pessimistic != ready:
+        worse = zones(nodes.values(), pessimistic, settings)
+        slower = {name: min(zone, worse[name], key=lambda each: each.rate) for name, zone in found.items()}
+    # 2. Plan the NoExecute taints, and serve the queues of the zones.
+    changes, failed = _no_execute_changes(nodes, ready, memory, now)
+    queue = {} if memory.all_down else queued(memory.queue, failed, now=now)
+    queues = _Queues(nodes, ready, slower, settings, memory, now, "True" not in pessimistic.values(), in_flight)
+    for zone, names in sorted(queues.by_zone(queue).items()):
+        changes += queues.serve(slower[zone], names, resting, queue)
+    # 3. Plan the NoSchedule taints.
     for name, node in nodes.items():
         changes += no_schedule_changes(node, ready[name], now=now)
     changes.sort(key=lambda each: (each.node, each.taint.key, each.taint.effect, each.add))
+    # 4. The plan changes without any event when a grace period ends, or when the rate of a zone allows the next taint.
+    times = [each.due for each in assessments.values() if each.verdict is HealthVerdict.HEALTHY and each.due >= now]
+    times += [each.due for each in queues.waiting if each.due is not None]
     return LifecyclePlan(
         now=now,
         probes={name: each.silent for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE},
@@ -200,18 +201,20 @@ def _plan_writes(
             if each.verdict is HealthVerdict.UNKNOWN and (mark := mark_unknown(nodes[name], each, now=now)) is not None
         ),
         taints=tuple(changes),
-        failed=_not_ready_since(nodes, ready, now),
-        waiting=no_execute.waiting,
-        taken=no_execute.taken,
+        failed={
+            name: failed_at(nodes[name], status, now) for name, status in ready.items() if status not in (None, "True")
+        },
+        waiting=tuple(queues.waiting),
+        taken=queues.taken,
         zones=found,
-        memory=msgspec.structs.replace(memory, queue=no_execute.queue, spent=no_execute.spent),
-        next_iteration=_next_iteration(assessments, no_execute, now),
+        memory=replace(memory, queue=queue, spent=queues.spent),
+        next_iteration=max(now, min(times)) if times else None,
     )
 
 
 def _ready(node: Node, assessment: HealthAssessment | None) -> str | None:
     if assessment is not None and assessment.verdict is HealthVerdict.UNKNOWN:
-        return "Unknown"
+        return UNKNOWN
     return ready_status(node)
 
 
@@ -223,13 +226,13 @@ def _after_outage(memory: LifecycleState, *, down: bool, now: float) -> Lifecycl
     if down == memory.all_down:
         return memory
     if down:
-        return msgspec.structs.replace(memory, all_down=True)
-    heard = {name: msgspec.structs.replace(each, at=now) for name, each in memory.heard.items()}
-    return msgspec.structs.replace(memory, all_down=False, back=now, heard=heard)
+        return replace(memory, all_down=True)
+    heard = {name: replace(each, at=now) for name, each in memory.heard.items()}
+    return replace(memory, all_down=False, back=now, heard=heard)
 
 
 def _pessimistic_status(
-    ready: Mapping[str, str | None], heard: Mapping[str, NodeHealth], settings: LifecycleSettings, now: float
+    ready: Mapping[str, str | None], memory: LifecycleState, settings: LifecycleSettings, now: float
 ) -> Mapping[str, str | None]:
     """Return the Ready status of each node as if all nodes in doubt were not ready.
 
@@ -240,32 +243,118 @@ def _pessimistic_status(
     half = settings.node_monitor_grace_period / 2
     doubted = {
         name: UNKNOWN
-        for name, each in heard.items()
+        for name, each in memory.heard.items()
         if now - each.at > half and ready.get(name) == "True" and each.in_doubt(now, within=half)
     }
     return {**ready, **doubted} if doubted else ready
 
 
-def _lower_rates(found: Mapping[str, Zone], pessimistic: Mapping[str, Zone]) -> dict[str, Zone]:
-    """Return for each zone the state with the lower rate: its current state, or the one if all doubts come true."""
-    return {name: min(zone, pessimistic[name], key=lambda each: each.rate) for name, zone in found.items()}
+def _no_execute_changes(
+    nodes: Mapping[str, Node], ready: Mapping[str, str | None], memory: LifecycleState, now: float
+) -> tuple[list[TaintChange], dict[str, QueuedNode]]:
+    """Plan the NoExecute taints to which no rate applies, and return the failed nodes that have none.
 
-
-def _not_ready_since(nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float) -> dict[str, float]:
-    return {
-        name: failed_at(node, status, now)
-        for name, node in nodes.items()
-        if (status := ready[name]) is not None and status != "True"
-    }
-
-
-def _next_iteration(
-    assessments: Mapping[str, HealthAssessment], no_execute: NoExecuteResult, now: float
-) -> float | None:
-    """Return the time at which the plan changes without any event; ``None`` for never.
-
-    That is the end of a grace period, or the time at which the rate of a zone allows the next taint.
+    Both taints are removed from a ready node immediately. If a node has the taint that does not match its Ready status,
+    the taint is replaced immediately, because the outage continues. While all zones are down, both taints are removed
+    from all nodes.
     """
-    times = [each.due for each in assessments.values() if each.verdict is HealthVerdict.HEALTHY and each.due >= now]
-    times += [each.due for each in no_execute.waiting if each.due is not None]
-    return max(now, min(times)) if times else None
+    changes: list[TaintChange] = []
+    failed: dict[str, QueuedNode] = {}
+    for name, node in nodes.items():
+        status, present = ready[name], no_execute_taints(node)
+        if memory.all_down or status == "True":
+            reason, message = reasons.NODE_RECOVERED, "condition Ready is True"
+            if memory.all_down:
+                reason = reasons.ALL_ZONES_DOWN
+                message = "all zones are down: the operator is probably cut off from the nodes"
+            changes += [TaintChange(name, Taint(key, NO_EXECUTE), False, reason, message) for key in sorted(present)]
+        elif status in READY_KEYS and present:
+            changes += swap(node, status, present, now=now)
+        elif status in READY_KEYS:
+            failed[name] = QueuedNode(node.uid, failed_at(node, status, now))
+    return changes, failed
+
+
+class _Queues:
+    """Takes failed nodes from the queues of their zones, as fast as the rates of the zones allow."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        ready: Mapping[str, str | None],
+        zones: Mapping[str, Zone],
+        settings: LifecycleSettings,
+        memory: LifecycleState,
+        now: float,
+        in_doubt: bool,
+        in_flight: Mapping[str, int],
+    ) -> None:
+        self.waiting: list[WaitingNode] = []
+        self.taken: dict[str, TakenToken] = {}
+        self._nodes = nodes
+        self._ready = ready
+        self._now = now
+        self._in_doubt = in_doubt  # whether every node is not ready or has missed heartbeats
+        self._in_flight = in_flight
+        self._open_at = None if memory.back is None else memory.back + settings.node_monitor_grace_period
+        self.spent = self._last_taken({zone: time for zone, time in memory.spent.items() if zone in zones})
+
+    def _last_taken(self, spent: dict[str, float]) -> dict[str, float]:
+        """Return for each zone the time at which the last node was taken from the queue, without ``taken``.
+
+        It is the stored time or the time of the zone's newest taint, whichever is later. The taints make up for a
+        record that was lost or not written because the process was killed, so that no zone exceeds its rate. Times in
+        the future, which occur if a clock is wrong or was set, are ignored.
+        """
+        for node in self._nodes.values():
+            if not node.taints:
+                continue
+            time, zone = latest_taint_time(node), zone_of(node.labels)
+            if time is not None and spent.get(zone, NEVER) < time <= self._now + 1.0:
+                spent[zone] = min(self._now, time + 1.0)  # a taint time is truncated to whole seconds
+        return dict(sorted(spent.items()))
+
+    def by_zone(self, queue: Mapping[str, QueuedNode]) -> dict[str, list[str]]:
+        """Return the queued nodes of each zone, in the order of the queue."""
+        found: dict[str, list[str]] = {}
+        for name in queue:
+            found.setdefault(zone_of(self._nodes[name].labels), []).append(name)
+        return found
+
+    def serve(
+        self, zone: Zone, names: list[str], resting: Collection[str], queue: Mapping[str, QueuedNode]
+    ) -> Iterator[TaintChange]:
+        """Yield the taints of the nodes that the rate of a zone allows now; the others wait."""
+        busy = self._in_flight.get(zone.name, 0)
+        at, paused = self._next_at(zone, self.spent.get(zone.name), busy), ""
+        if self._in_doubt:
+            at, paused = None, reasons.ALL_NODES_IN_DOUBT
+        elif self._open_at is not None and self._now < self._open_at:
+            at, paused = None if at is None else max(at, self._open_at), reasons.OUTAGE_ENDED
+        free = (name for name in tuple(names) if name not in resting)
+        while at is not None and not paused and at <= self._now and (first := next(free, None)) is not None:
+            names.remove(first)
+            yield self._taint(zone, first, queue[first])
+            token = self.taken[first] = TakenToken(zone.name, zone.rate, spent_at(at, zone.rate, now=self._now))
+            busy += 1
+            at = self._next_at(zone, token.spent, busy)
+        reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
+        for place, name in enumerate(names, start=1):
+            due = None if at is None else max(at, self._now) + (place - 1) / zone.rate
+            message = f"{place} of {len(names)} in zone {zone_name(zone.name)}, which is {zone.description}"
+            self.waiting.append(WaitingNode(name, zone.name, place, due, reason, message))
+
+    def _next_at(self, zone: Zone, spent: float | None, in_flight: int) -> float | None:
+        """Return the time from which the next node of a zone may be tainted, considering outstanding requests."""
+        if in_flight:
+            spent = answered_at(spent, zone.rate, in_flight=in_flight, now=self._now)
+        return next_at(spent, zone.rate, now=self._now)
+
+    def _taint(self, zone: Zone, name: str, place: QueuedNode) -> TaintChange:
+        status = self._ready[name]
+        key = READY_KEYS[UNKNOWN if status == UNKNOWN else "False"]
+        message = (
+            f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
+            f"zone {zone_name(zone.name)} is {zone.description}"
+        )
+        return TaintChange(name, Taint(key, NO_EXECUTE, "", self._now), True, reason_of(key), message)

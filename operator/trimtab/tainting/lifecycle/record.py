@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.controller.latest_writer import LatestWriter
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
@@ -22,14 +23,7 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import CONFIG_MAPS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import create, get, merge_patch
-from trimtab.tainting.lifecycle.node_health import (
-    NodeHealth,
-    QueuedNode,
-    failed_at,
-    ready_status,
-    silent_nodes,
-    unknown_already,
-)
+from trimtab.tainting.lifecycle.node_health import NodeHealth, QueuedNode, failed_at, ready_status, unknown_already
 
 
 class LifecycleState(Struct, frozen=True, kw_only=True):
@@ -64,11 +58,9 @@ class SilentRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
 class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The persisted part of :class:`LifecycleState`, as JSON. ``blind_since`` is its ``stale_since``.
 
-    It has about 100 bytes for each node that has stopped sending heartbeats and is not Unknown yet.
-
-    Attributes:
-        silent: the health of these nodes, by name.
-        queue: the queue entries of nodes whose Ready condition has changed since they failed, by name.
+    It has about 100 bytes for each node that has stopped sending heartbeats and is not Unknown yet. Other nodes need no
+    entry, because a new process soon observes their next heartbeat. ``queue`` has the nodes whose Ready condition has
+    changed since they failed.
     """
 
     silent: dict[str, SilentRecord] = {}
@@ -88,8 +80,8 @@ def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: floa
     """
     silent = {
         name: SilentRecord(each.uid, each.at, *each.stamp)
-        for name, each in silent_nodes(memory.heard, now=now).items()
-        if name in nodes and not unknown_already(nodes[name])
+        for name, each in sorted(memory.heard.items())
+        if each.in_doubt(now) and name in nodes and not unknown_already(nodes[name])
     }
     queue = {
         name: each
@@ -111,39 +103,31 @@ def restore_state(record: LifecycleRecord, *, now: float) -> LifecycleState:
 
     Times in the future, which occur if the clock was set back, are replaced with the current time.
     """
-
-    def past(time: float) -> float:
-        return min(time, now)
-
     queue = sorted(record.queue.items(), key=lambda item: (item[1].since, item[0]))
     return LifecycleState(
         heard={
-            name: NodeHealth(each.uid, (each.renewed, each.heartbeat), past(each.heard), recalled=True)
+            name: NodeHealth(each.uid, (each.renewed, each.heartbeat), min(each.heard, now), recalled=True)
             for name, each in sorted(record.silent.items())
         },
-        queue={name: QueuedNode(each.uid, past(each.since)) for name, each in queue},
-        spent={zone: past(time) for zone, time in sorted(record.spent.items())},
+        queue={name: QueuedNode(each.uid, min(each.since, now)) for name, each in queue},
+        spent={zone: min(time, now) for zone, time in sorted(record.spent.items())},
         all_down=record.all_down,
-        back=None if record.back is None else past(record.back),
-        stale_since=None if record.blind_since is None else past(record.blind_since),
+        back=None if record.back is None else min(record.back, now),
+        stale_since=None if record.blind_since is None else min(record.blind_since, now),
     )
 
 
 def shift_times(memory: LifecycleState, seconds: float) -> LifecycleState:
     """Shift all times after the host's clock was set forward by ``seconds``, so that each is as long ago as before."""
-
-    def moved(time: float | None) -> float | None:
-        return None if time is None else time + seconds
-
-    return msgspec.structs.replace(
+    return replace(
         memory,
         heard={
-            name: msgspec.structs.replace(each, at=each.at + seconds, believed=each.believed + seconds)
+            name: replace(each, at=each.at + seconds, believed=each.believed + seconds)
             for name, each in memory.heard.items()
         },
         spent={zone: time + seconds for zone, time in memory.spent.items()},
-        back=moved(memory.back),
-        stale_since=moved(memory.stale_since),
+        back=None if memory.back is None else memory.back + seconds,
+        stale_since=None if memory.stale_since is None else memory.stale_since + seconds,
     )
 
 
@@ -203,22 +187,20 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
         The node lifecycle does not start without it, because grace periods and rates would start again. The result is
         ``None`` if ``until`` returned true first.
         """
-        retry = 0
+        failures = 0
         while not until():
             try:
                 found = await get(self._api, CONFIG_MAPS, NAME, namespace=self._namespace, timeout=TIMEOUT)
             except NotFound:
-                record = LifecycleRecord()
+                found = {}
             except (ApiError, Unreachable) as error:
                 self._report("read", error)
-                await self._clock.sleep(RETRY.delay(retry))
-                retry += 1
+                await self._clock.sleep(RETRY.delay(failures))
+                failures += 1
                 continue
-            else:
-                record = decode_record(str((found.get("data") or {}).get(KEY, "")) or "{}")
             self.problem = ""
-            self.value = self._written = record
-            return record
+            self.value = self._written = decode_record(str((found.get("data") or {}).get(KEY, "")) or "{}")
+            return self.value
         return None
 
     async def _send(self, value: LifecycleRecord) -> None:
@@ -235,12 +217,9 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
         self._report("written", error)
 
     def _report(self, what: str, error: Exception) -> None:
-        problem = f"ConfigMap {self._namespace}/{NAME} could not be {what}: {error}"
-        if problem != self.problem:
-            log.warning(
-                "Failed to access the ConfigMap that stores the state of the node lifecycle controller: %s", problem
-            )
-        self.problem = problem
+        former, self.problem = self.problem, f"ConfigMap {self._namespace}/{NAME} could not be {what}: {error}"
+        if former != self.problem:
+            log.warning("Failed to access the ConfigMap with the state of the node lifecycle: %s", self.problem)
 
 
 def truncate_record(record: LifecycleRecord) -> LifecycleRecord:
@@ -251,7 +230,7 @@ def truncate_record(record: LifecycleRecord) -> LifecycleRecord:
     while len(encode_record(record)) > MAX_BYTES:
         silent = sorted(record.silent, key=lambda name: (record.silent[name].heard, name))
         queue = sorted(record.queue, key=lambda name: (record.queue[name].since, name))
-        record = msgspec.structs.replace(
+        record = replace(
             record,
             silent={name: record.silent[name] for name in sorted(silent[: len(silent) // 2])},
             queue={name: record.queue[name] for name in sorted(queue[: len(queue) // 2])},

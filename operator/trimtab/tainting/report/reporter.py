@@ -358,6 +358,9 @@ class Reporter:
         )
         report_safely("metrics", partial(self._metrics.count_taint, change))
         self._record(change, taint, uid)
+        fields = {"node": change.node, "taint": taint, "reason": change.reason, "detail": change.message}
+        done = "Added taint %s to node %s: %s" if add else "Removed taint %s from node %s: %s"
+        log.info(done, taint, change.node, change.message, extra=fields)
 
     @_safely("history")
     def _record(self, change: TaintChange, taint: str, uid: str) -> None:

@@ -16,7 +16,7 @@ tolerations, and their nodes have a few distinct taints, so the toleration time 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -51,11 +51,6 @@ class ObservedTaint(Struct, frozen=True, gc=False):
 
     taint: Taint
     since: float
-
-    @property
-    def has_own_time(self) -> bool:
-        """Return whether the taint applies from its ``timeAdded``, so that it needs no annotation."""
-        return self.taint.time_added == self.since
 
 
 class NodeTaints(Struct, frozen=True, gc=False):
@@ -92,7 +87,10 @@ def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync
     if before is not None and in_sync:
         outage = {each.taint.key: each.since for each in before.observed if each.taint.key in SWAPPED}
     observed = []
-    for taint in _no_execute(node.taints):
+    taints = [taint for taint in node.taints if taint.effect == NO_EXECUTE]
+    if len(taints) > 1:
+        taints.sort(key=lambda taint: (taint.key, taint.value))
+    for taint in taints:
         since = known.get(_identity(taint))
         if since is None:
             added = now if taint.time_added is None else taint.time_added
@@ -106,7 +104,7 @@ def since_annotation(taints: NodeTaints) -> str | None:
     noted = [
         _RecordedTime(each.taint.key, micro_time(each.since), each.taint.value, each.taint.time_added)
         for each in taints.observed
-        if not each.has_own_time
+        if each.taint.time_added != each.since
     ]
     return msgspec.json.encode(noted).decode() if noted else None
 
@@ -127,10 +125,7 @@ _DECODER: Final = msgspec.json.Decoder(Annotated[list[_RecordedTime], Meta(max_l
 
 
 def _recorded_times(node: Node) -> dict[tuple[str, str, float | None], float]:
-    """Read the times from the annotation.
-
-    An invalid annotation is ignored.
-    """
+    """Read the times from the annotation. An invalid annotation is ignored."""
     text = node.annotations.get(SINCE_ANNOTATION)
     if text is None:
         return {}
@@ -155,11 +150,6 @@ def _identity(taint: Taint) -> tuple[str, str, float | None]:
     return taint.key, taint.value, taint.time_added
 
 
-def _no_execute(taints: Iterable[Taint]) -> list[Taint]:
-    found = [taint for taint in taints if taint.effect == NO_EXECUTE]
-    return sorted(found, key=lambda taint: (taint.key, taint.value)) if len(found) > 1 else found
-
-
 FOREVER: Final = math.inf
 
 
@@ -168,10 +158,10 @@ class TolerationRule(Struct, frozen=True):
 
     Attributes:
         first: whether only the first of several matching tolerations is used, as in kube-controller-manager (v1.36
-            ``GetMatchingTolerations``). Otherwise all of them are used regardless of their order, as in the device
-            taint controller of kube-controller-manager.
+            ``GetMatchingTolerations``). Otherwise all of them are used regardless of their order, as in its device
+            taint controller.
         not_ready: default tolerationSeconds for not-ready; ``None`` for no default toleration.
-        unreachable: default tolerationSeconds for unreachable; ``None`` for no default toleration.
+        unreachable: likewise for unreachable.
     """
 
     first: bool = False
@@ -180,7 +170,7 @@ class TolerationRule(Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: TaintManagerSpec) -> TolerationRule:
-        """Return the rule for the spec of a TaintManager."""
+        """Return the rule of a TaintManager."""
         defaults = spec.default_tolerations
         return cls(
             first=spec.toleration_matching == FIRST,
@@ -190,28 +180,23 @@ class TolerationRule(Struct, frozen=True):
 
     def complete(self, tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
         """Return the given tolerations of a pod together with the default tolerations that apply to it."""
-        return (*tolerations, *self._defaults(tolerations))
-
-    def _defaults(self, tolerations: tuple[Toleration, ...]) -> Iterator[Toleration]:
-        for key, seconds in ((NOT_READY, self.not_ready), (UNREACHABLE, self.unreachable)):
-            said = any(each.key in ("", key) and each.effect in ("", NO_EXECUTE) for each in tolerations)
-            if seconds is not None and not said:
-                yield Toleration(key=key, operator="Exists", effect=NO_EXECUTE, seconds=seconds)
+        defaults = [
+            Toleration(key=key, operator="Exists", effect=NO_EXECUTE, seconds=seconds)
+            for key, seconds in ((NOT_READY, self.not_ready), (UNREACHABLE, self.unreachable))
+            if seconds is not None
+            and not any(each.key in ("", key) and each.effect in ("", NO_EXECUTE) for each in tolerations)
+        ]
+        return (*tolerations, *defaults)
 
 
 class Tolerance(Struct, frozen=True, gc=False):
-    """The time for which a pod tolerates a taint.
+    """The seconds for which a pod tolerates a taint, and the toleration that determines them.
 
-    Attributes:
-        seconds: the time in seconds; 0 if no toleration matches, :data:`FOREVER` if there is no limit.
-        toleration: the toleration that determines the time; ``None`` if none matches.
+    They are 0 if no toleration matches, and :data:`FOREVER` if there is no limit.
     """
 
     seconds: float
     toleration: Toleration | None = None
-
-
-NOT_AT_ALL: Final = Tolerance(0.0)
 
 
 def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationRule) -> Tolerance:
@@ -224,7 +209,7 @@ def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationR
     """
     matching = [each for each in tolerations if tolerates(each, taint)]
     if not matching:
-        return NOT_AT_ALL
+        return Tolerance(0.0)
     chosen = matching[0] if rule.first else min(matching, key=_rank)
     seconds = FOREVER if chosen.seconds is None else float(max(0, chosen.seconds))
     return Tolerance(seconds, chosen)
@@ -255,11 +240,10 @@ class Deadline(Struct, frozen=True, gc=False):
         key: ``namespace/name`` of the pod.
         uid: UID of the pod.
         node: name of the pod's node.
-        due: the time at which the pod is due for eviction or deletion, in seconds since the epoch.
+        due: the time, in seconds since the epoch.
         since: the time from which the taint applies to this pod, in seconds since the epoch.
         taint: the taint that determines the deadline.
-        toleration: the toleration that determines the deadline. It is ``None`` if no toleration matches, and the pod is
-            due immediately.
+        toleration: the toleration that determines it; ``None`` if none matches, so that the pod is due immediately.
     """
 
     key: str
@@ -321,7 +305,7 @@ def deadlines(
     Args:
         pods: pods with their keys, in any order. Unbound pods are ignored.
         taints: NoExecute taints by node name. Nodes without NoExecute taints may be missing.
-        rule: determines how tolerations are matched.
+        rule: how tolerations are matched.
         now: the current time in seconds since the epoch. It replaces times in the future.
     """
     found: dict[str, Deadline] = {}
@@ -360,9 +344,6 @@ def deadlines(
     return found
 
 
-_KEY: Final = attrgetter("key")
-
-
 class DeadlineChange(Struct, frozen=True, gc=False):
     """The deadline of a pod before and after a change. ``None`` means that the pod has no deadline."""
 
@@ -378,12 +359,9 @@ class TaintDeadlineTracker:
     usable ``timeAdded`` are an exception (see :func:`observe_taints`). Nodes and pods may be observed in any order: a
     pod has no deadline until its node is known.
 
-    Args:
-        pods_on: returns the current pods on a node with their keys, in any order.
-        rule: see :attr:`rule`.
+    ``pods_on`` returns the current pods on a node with their keys, in any order.
 
     Attributes:
-        rule: determines how tolerations are matched. :meth:`set_rule` changes it.
         deadlines: the deadlines by the pod's ``namespace/name``.
         taints: the NoExecute taints by node name. Nodes without NoExecute taints are not included.
     """
@@ -405,11 +383,15 @@ class TaintDeadlineTracker:
         node = new or old
         if node is None:
             return []
-        before = self.taints.get(node.name)
-        after = self._observe_node(node.name, new, now=now, in_sync=in_sync)
-        if after == before:
+        name = node.name
+        before, known = self.taints.pop(name, None), self._seen.pop(name, None)
+        if new is not None:
+            seen = self._seen[name] = observe_taints(new, known, now=now, in_sync=in_sync)
+            if seen.observed:
+                self.taints[name] = seen
+        if self.taints.get(name) == before:
             return []
-        pods = list(self._pods_on(node.name))
+        pods = list(self._pods_on(name))
         return self._update((key for key, _ in pods), deadlines(pods, self.taints, self.rule, now=now))
 
     def pod_changed(self, old: Pod | None, new: Pod | None, *, now: float) -> list[DeadlineChange]:
@@ -425,7 +407,8 @@ class TaintDeadlineTracker:
         """Rebuild the deadlines from the whole cluster, for example after a relist, and return those that changed."""
         seen = self._seen
         self._seen = {node.name: observe_taints(node, seen.get(node.name), now=now, in_sync=False) for node in nodes}
-        self.taints = {name: taints for name, taints in self._seen.items() if taints.observed}
+        self.taints.clear()  # the same mapping, because others read it
+        self.taints.update((name, taints) for name, taints in self._seen.items() if taints.observed)
         found = deadlines(pods, self.taints, self.rule, now=now)
         return self._update({**self.deadlines, **found}, found)
 
@@ -444,31 +427,17 @@ class TaintDeadlineTracker:
         each = (deadline(pod, (taint,), self.rule, now=now) for taint in observed)
         return tuple(found for found in each if found is not None)
 
-    def _observe_node(self, name: str, node: Node | None, *, now: float, in_sync: bool) -> NodeTaints | None:
-        """Update or remove the taints of a node, and return them; ``None`` if it has none."""
-        if node is None:
-            self._seen.pop(name, None)
-            self.taints.pop(name, None)
-            return None
-        seen = self._seen[name] = observe_taints(node, self._seen.get(name), now=now, in_sync=in_sync)
-        if seen.observed:
-            self.taints[name] = seen
-            return seen
-        self.taints.pop(name, None)
-        return None
-
     def _update(self, keys: Iterable[str], found: Mapping[str, Deadline]) -> list[DeadlineChange]:
         changes = []
         for key in keys:
             before, after = self.deadlines.get(key), found.get(key)
-            if before == after:
-                continue
-            if after is None:
-                del self.deadlines[key]
-            else:
+            if before != after:
+                changes.append(DeadlineChange(key, before, after))
+            if after is not None:
                 self.deadlines[key] = after
-            changes.append(DeadlineChange(key, before, after))
-        return sorted(changes, key=_KEY)
+            else:
+                self.deadlines.pop(key, None)
+        return sorted(changes, key=attrgetter("key"))
 
 
 def describe_toleration(toleration: Toleration | None) -> str:

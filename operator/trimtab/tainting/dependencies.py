@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class ActionCounts(Struct):
-    """Counts of the actions of one TaintManager in this process. The tasks that act count.
-
-    Attributes:
-        deleted: number of deleted pods.
-        evicted: number of evicted pods.
-        nodes_tainted: number of NoExecute taints that were added to nodes.
-    """
+    """Counts of the actions of one TaintManager in this process: pods, and NoExecute taints added to nodes."""
 
     deleted: int = 0
     evicted: int = 0

@@ -81,12 +81,8 @@ class DuePodAttempt(Struct, frozen=True, gc=False):
 class DuePodOutcome(Struct, frozen=True, gc=False):
     """An attempt to evict a due pod, as reported to events and metrics.
 
-    Attributes:
-        deadline: the pod's deadline at the time of the attempt.
-        attempt: the attempt.
-        attempts: number of attempts for this pod, including this one.
-        at: the time of the result in seconds since the epoch.
-        held: seconds for which userTaintRates delayed the pod. They are part of the lateness.
+    ``attempts`` is the number of attempts for this pod, including this one, and ``at`` is the time of the result in
+    seconds since the epoch. userTaintRates delayed the pod for ``held`` seconds, which are part of the lateness.
     """
 
     deadline: Deadline
@@ -238,8 +234,8 @@ def decide(
 
     Args:
         former: the deadline that was due.
-        current: the pod's current deadline; ``None`` if it has none.
-        pod: the current pod with that name; ``None`` if it no longer exists.
+        current: the pod's current deadline, if it has one.
+        pod: the current pod with that name, if it still exists.
         maximum_waits: see :func:`maximum_waits`.
         now: the current time in seconds since the epoch.
         deadlines_by_taint: :meth:`~trimtab.tainting.deadlines.TaintDeadlineTracker.deadlines_of` of the pod.
@@ -274,10 +270,7 @@ def _gone(message: str) -> DuePodAttempt:
 
 
 CATCH_UP: Final = 0.1
-"""Maximum delay of the event loop that a rate limit makes up for, in seconds.
-
-It does not make up for a pause of the queue.
-"""
+"""Maximum delay of the event loop that a rate limit makes up for, in seconds. It makes up for no pause of the queue."""
 
 
 class DueQueue:
@@ -288,7 +281,7 @@ class DueQueue:
     in the order of their priority. All times are seconds on the monotonic clock.
 
     Args:
-        process: processes a pod by its ``namespace/name``.
+        process: processes a pod by its ``namespace/name``, which is its key in the work queue ``work``.
         rates: the rate limits of user taints.
         zone_of: returns the zone of a node by its name.
         unlimited_from: returns the time from which a pod is exempt from rate limits because its node has failed, in
@@ -298,9 +291,6 @@ class DueQueue:
         clock: the wall clock and the monotonic clock.
         stale: returns whether the caches are too old to act on, which pauses the queue.
         metrics: metrics of the work queue; ``None`` to export nothing.
-
-    Attributes:
-        work: the work queue. Its keys are those of the pods.
     """
 
     def __init__(
@@ -423,10 +413,7 @@ class DueQueue:
             self.work.reschedule(pod.deadline.key, None)
 
     def _priority(self, key: str) -> float:
-        """Return the priority of a pod, which is its due time.
-
-        Pods with a refused attempt come after pods without an attempt.
-        """
+        """Return the due time of a pod, so that refused pods come after pods without an attempt."""
         pod = self._pods.get(key)
         return 0.0 if pod is None else self._clock.now() if pod.attempts else pod.deadline.due
 

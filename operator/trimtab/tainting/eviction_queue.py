@@ -72,14 +72,7 @@ MAX_WAIT: Final = 60.0
 
 
 class EvictionQueue:
-    """Evicts and deletes due pods.
-
-    Args:
-        services: the dependencies of the taint manager.
-        spec: the spec of the TaintManager.
-        tracker: tracks the deadlines of all pods.
-        workers: number of pods that are evicted concurrently.
-    """
+    """Evicts and deletes due pods."""
 
     def __init__(
         self,
@@ -124,7 +117,7 @@ class EvictionQueue:
 
     @property
     def pods(self) -> Collection[DuePod]:
-        """Return the due pods, in any order."""
+        """Return the due pods."""
         return self._pods.values()
 
     # --- inputs -------------------------------------------------------------------------------------------------------
@@ -200,10 +193,8 @@ class EvictionQueue:
         """Start no further attempt, and wait up to ``seconds`` for in-flight requests. Then cancel :meth:`run`."""
         self._stopping = True
         if not await self._queue.work.drain(seconds):
-            logger.warning(
-                "Stopped the taint manager's eviction queue while %d eviction requests were in flight",
-                self._queue.work.statistics().processing,
-            )
+            left = self._queue.work.statistics().processing
+            logger.warning("Stopped the taint manager's eviction queue while %d requests were in flight", left)
 
     async def _process(self, key: str) -> None:
         pod = self._pods.get(key)
@@ -232,19 +223,15 @@ class EvictionQueue:
             return
         # 3. Mark the pod before a deletion. It may change during that request.
         evicts = verdict.action is EvictionAction.EVICT
-        if (
-            not evicts
-            and not marked(pod, permit.pod, now=self._clock.monotonic())
-            and not await self._mark(pod, permit)
-        ):
+        is_marked = evicts or marked(pod, permit.pod, now=self._clock.monotonic())
+        if not is_marked and not await self._mark(pod, permit):
             return
         # 4. Send the request.
         pod.eviction_requested |= evicts
         response = await self._services.evictor.send(permit, self._services.api, timeout=TIMEOUT)
         answer = attempt_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
         if verdict.waited and answer.result is DuePodResult.DELETED:
-            seconds = self._clock.now() - verdict.deadline.due
-            words = f"eviction was refused for {seconds:.0f}s; the pod is deleted"
+            words = f"eviction was refused for {self._clock.now() - verdict.deadline.due:.0f}s; the pod is deleted"
             answer = DuePodAttempt(answer.result, reasons.MAXIMUM_WAIT_OVER, words)
         self._handle(pod, answer, evicts=evicts)
 
@@ -272,14 +259,13 @@ class EvictionQueue:
 
     def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
         """Return the evictor's permit. If a limit or budget refuses it, requeue the pod and return ``None``."""
-        pod = self._services.lister.pod(entry.deadline.key)
+        pod, now = self._services.lister.pod(entry.deadline.key), self._clock.now()
         if pod is None:  # never, because decide() has just seen the pod
             return None
-        evicts, now = verdict.action is EvictionAction.EVICT, self._clock.now()
         found = self._services.evictor.admit(request_of(verdict, pod, now=now), pod)
         if isinstance(found, Permit):
             return found
-        left = verdict.evict_until - now if evicts else 0.0
+        left = verdict.evict_until - now if verdict.action is EvictionAction.EVICT else 0.0
         self._queue.requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
         return None
 
@@ -318,10 +304,7 @@ class EvictionQueue:
         return False
 
     def _postpone_or_finish(self, pod: DuePod, verdict: EvictionDecision) -> None:
-        """Finish a pod that no longer exists or has another deadline.
-
-        Requeue it if it is not due yet because a clock was set back.
-        """
+        """Finish a pod that no longer exists or has another deadline; requeue it if a clock was set back."""
         left = verdict.deadline.due - self._clock.now()
         if verdict.why is not None:
             self._finish(pod, verdict.why)
@@ -333,10 +316,7 @@ class EvictionQueue:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
 
     def _apply_deadline(self, pod: DuePod, deadline: Deadline) -> None:
-        """Apply a new deadline to a queued pod.
-
-        If the new deadline is caused by a taint with a different key, process the pod immediately.
-        """
+        """Apply a new deadline. If a taint with a different key causes it, process the pod immediately."""
         other, pod.deadline = pod.deadline.taint.key != deadline.taint.key, deadline
         if other and (pod.held_since is not None or self._queue.backs_off(pod)):
             self._queue.add(pod)
@@ -344,7 +324,6 @@ class EvictionQueue:
     # --- its outcome --------------------------------------------------------------------------------------------------
 
     def _handle(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool = False) -> None:
-        """Finish or requeue a pod after an attempt to evict or delete it."""
         pod.attempts += 1
         if answer.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
             self._retry(pod, answer, evicts=evicts)
@@ -377,12 +356,8 @@ class EvictionQueue:
         self._report(pod, answer)
         if self._pods.get(pod.deadline.key) is not pod:
             return
-        wait = self._services.evictor.retry_delay(
-            pod.deadline.uid,
-            REQUESTER,
-            by_budget=answer.refuser == BUDGET_REFUSER,
-            retry_after=answer.retry_after,
-        )
+        by_budget, uid = answer.refuser == BUDGET_REFUSER, pod.deadline.uid
+        wait = self._services.evictor.retry_delay(uid, REQUESTER, by_budget=by_budget, retry_after=answer.retry_after)
         if pod.evicting:  # at most until the pod is deleted instead, according to its current deadlines
             verdict = self._decide(pod)
             left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
@@ -400,17 +375,14 @@ class EvictionQueue:
                 self._queue.add(each)
 
     def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
-        """Remove a pod and report its outcome.
-
-        A pod that no longer exists after a lost response is counted as evicted by trimtab.
-        """
+        """Remove a pod and report its outcome. A pod that is gone after a lost response counts as ours."""
         self._forget(pod)
         if pod.ended:
             return
         if pod.lost_response is not None and why.result is DuePodResult.GONE:
-            words = "the response was lost, and the pod no longer exists"
+            words, key = "the response was lost, and the pod no longer exists", pod.deadline.key
             why = DuePodAttempt(pod.lost_response, reasons.NO_EXECUTE_TAINT, words)
-            key, fields = pod.deadline.key, pod_fields(pod.deadline.key, pod.deadline.uid, pod.deadline.node)
+            fields = pod_fields(key, pod.deadline.uid, pod.deadline.node)
             logger.info("%s pod %s: %s", why.result.value, key, words, extra=fields)
         else:
             self._queue.return_tokens(pod)
@@ -424,7 +396,6 @@ class EvictionQueue:
             self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
     def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
-        """Count and report the result of an attempt."""
         self._services.counts.deleted += answer.result is DuePodResult.DELETED
         self._services.counts.evicted += answer.result is DuePodResult.EVICTED
         self._services.reporter.due_pod_outcome(
@@ -445,20 +416,15 @@ class EvictionQueue:
         )
 
     def _zone_of(self, name: str) -> str:
-        """Return the zone of a node; ``""`` if the node does not exist."""
         node = self._services.lister.node(name)
         return "" if node is None else zone_of(node.labels)
 
     def _unlimited_from(self, entry: DuePod) -> float | None:
-        """Return the time from which a pod is exempt from rate limits because its node has failed.
-
-        The time is in seconds since the epoch; ``None`` if the pod has no deadline because of a failed node.
-        """
         pod = self._services.lister.pod(entry.deadline.key)
         if pod is None or pod.uid != entry.deadline.uid:
             return None
-        dues = [each.due for each in self._deadlines_by_taint(pod) if each.taint.key in NO_EXECUTE_KEYS]
-        return min(dues, default=None)
+        failed = (each.due for each in self._deadlines_by_taint(pod) if each.taint.key in NO_EXECUTE_KEYS)
+        return min(failed, default=None)
 
     def _deadlines_by_taint(self, pod: Pod) -> Iterable[Deadline]:
         return self._tracker.deadlines_of(pod, now=self._clock.now())

@@ -32,7 +32,16 @@ def register(
         services: the dependencies of the taint manager.
         post: sends queued events. It runs from the start of the operator until its end.
     """
-    _register_event_poster(registry, post)
+    tasks: list[asyncio.Future[None]] = []
+
+    @kopf.on.startup(registry=registry)
+    async def start_posting(**_: Any) -> None:
+        tasks.append(asyncio.ensure_future(post()))
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop_posting(**_: Any) -> None:
+        await end_tasks(tasks)
+
     register_singleton(
         registry,
         TAINT_MANAGERS,
@@ -51,15 +60,3 @@ async def refuse(services: TaintingDependencies, body: Mapping[str, Any]) -> Non
         reason=reasons.INVALID_TAINT_MANAGER,
         now=services.clock.now(),
     )
-
-
-def _register_event_poster(registry: kopf.OperatorRegistry, post: Callable[[], Awaitable[None]]) -> None:
-    tasks: list[asyncio.Future[None]] = []
-
-    @kopf.on.startup(registry=registry)
-    async def start_posting(**_: Any) -> None:
-        tasks.append(asyncio.ensure_future(post()))
-
-    @kopf.on.cleanup(registry=registry)
-    async def stop_posting(**_: Any) -> None:
-        await end_tasks(tasks)

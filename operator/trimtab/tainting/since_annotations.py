@@ -12,8 +12,6 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
-
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import ApiError, Unreachable
@@ -41,14 +39,6 @@ WATCH_TIMEOUT: Final = 5.0
 """Seconds within which the watch must deliver a patch. After that, the node is patched again."""
 
 
-class _LastWrite(Struct, frozen=True, gc=False):
-    """The annotation value that was last written to a node, and the time of the write on the monotonic clock."""
-
-    uid: str
-    text: str | None
-    at: float
-
-
 class SinceAnnotations:
     """Reconciles the annotation :data:`~trimtab.tainting.deadlines.SINCE_ANNOTATION` of all nodes.
 
@@ -58,7 +48,7 @@ class SinceAnnotations:
     def __init__(self, services: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
         self._services = services
         self._taints = taints
-        self._written: dict[str, _LastWrite] = {}
+        self._written: dict[str, tuple[str, str | None, float]] = {}  # node UID, annotation and time of the last write
         self._queue = self._new_queue()
 
     def enqueue(self, node: str) -> None:
@@ -90,9 +80,14 @@ class SinceAnnotations:
         workers = asyncio.Semaphore(WORKERS)
 
         async def remove(name: str) -> None:
-            async with workers:
-                if await self._remove(name):
-                    left.discard(name)
+            node = self._services.lister.node(name)
+            try:
+                async with workers:
+                    if node is not None:
+                        await self._write(node, None)
+                left.discard(name)
+            except (ApiError, Unreachable) as error:
+                log.warning("Failed to remove annotation %s from node %s: %s", SINCE_ANNOTATION, name, error)
 
         while left:
             await asyncio.gather(*(remove(name) for name in sorted(left)))
@@ -112,20 +107,16 @@ class SinceAnnotations:
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._services.lister.node(name)
-        if node is None:
-            self._written.pop(name, None)
-            return None
-        wanted = self._wanted(node)
-        if wanted == _annotation(node):
+        if node is None or (wanted := self._wanted(node)) == _annotation(node):
             self._written.pop(name, None)
             return None
         now = self._services.clock.monotonic()
-        before = self._written.get(name)
-        if before is not None and (before.uid, before.text) == (node.uid, wanted) and now < before.at + WATCH_TIMEOUT:
-            return before.at + WATCH_TIMEOUT - now
+        uid, text, at = self._written.get(name, ("", None, now))
+        if (uid, text) == (node.uid, wanted) and now < at + WATCH_TIMEOUT:
+            return at + WATCH_TIMEOUT - now
         if self._services.stale() is not None:
             return RETRY_DELAY
-        self._written[name] = _LastWrite(node.uid, wanted, now)  # before the request, which may be cancelled
+        self._written[name] = node.uid, wanted, now  # before the request, which may be cancelled
         try:
             await self._write(node, wanted)
         except (ApiError, Unreachable):
@@ -144,18 +135,6 @@ class SinceAnnotations:
         """
         patch = {"metadata": {"uid": node.uid, "annotations": {SINCE_ANNOTATION: text}}}
         await verbs.merge_patch(self._services.api, NODES, node.name, patch, timeout=TIMEOUT)
-
-    async def _remove(self, name: str) -> bool:
-        """Remove a node's annotation and return whether that succeeded."""
-        node = self._services.lister.node(name)
-        if node is None:
-            return True
-        try:
-            await self._write(node, None)
-        except (ApiError, Unreachable) as error:
-            log.warning("Failed to remove annotation %s from node %s: %s", SINCE_ANNOTATION, name, error)
-            return False
-        return True
 
 
 def _annotation(node: Node) -> str | None:

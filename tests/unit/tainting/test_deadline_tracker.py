@@ -271,3 +271,10 @@ def test_rule_change_applies_at_once() -> None:
     assert [change.key for change in world.book.set_rule(FIRST, now=START)] == ["shop/web"]
     assert world.due() == 300
     assert world.book.set_rule(FIRST, now=START) == []
+
+
+def test_resync_updates_the_taints_that_others_read() -> None:
+    world = World(node(), pod())
+    taints = world.book.taints  # the annotations of nodes are written from it
+    world.book.resync([node(A)], world.snapshot.pods.items(), now=START)
+    assert [*taints] == ["n1"]

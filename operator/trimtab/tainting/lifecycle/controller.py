@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from operator import attrgetter
 from typing import Final
 
 from trimtab.api import reasons
@@ -44,7 +45,7 @@ MAX_PAUSE: Final = 2.0
 """Maximum seconds of that pause, so that a failed node is noticed within seconds even if an iteration is expensive."""
 
 DEADLINE_MARGIN: Final = 0.005
-"""Seconds by which an iteration starts after its deadline, because just before the deadline nothing would be due."""
+"""Seconds by which an iteration starts after a deadline, because just before the deadline nothing would be due."""
 
 NOT_READY_PERIOD: Final = 1.0
 """Seconds between two checks of whether stale watches are up to date again."""
@@ -53,8 +54,7 @@ WATCH_LAG_TIMEOUT: Final = 30.0
 """Seconds after which the status reports that the watches lag behind the API server."""
 
 WATCH_BEHIND_MESSAGE: Final = (
-    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until the watches catch "
-    "up"
+    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until they catch up"
 )
 
 CLOCK_TOLERANCE: Final = 1.0
@@ -96,21 +96,14 @@ class NodeLifecycleController(Loop):
         self._offset: float | None = None
         self._hold_reason = NotReadyReason(WATCH_LAG_TIMEOUT)
 
-    # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     @property
     def problem(self) -> str:
-        """Return the reason why an iteration or a request for the ConfigMap failed; ``""`` if there is no problem.
-
-        Watches that lag behind the API server for too long are also reported.
-        """
+        """Return why an iteration or the ConfigMap failed, or that the watches lag for long; ``""`` if neither."""
         if self._failure or self._record_writer.problem:
             return self._failure or self._record_writer.problem
         if self.held != reasons.WATCHES_BEHIND:
             return ""
         return self._hold_reason.lasting(WATCH_BEHIND_MESSAGE, self._services.clock.monotonic())
-
-    # ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def configure(self, settings: LifecycleSettings) -> None:
         """Apply new settings, and start an iteration."""
@@ -131,10 +124,7 @@ class NodeLifecycleController(Loop):
             self._services.reporter.node_event(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        """Process an added, renewed or removed Lease.
-
-        It only stores the time of the renewal and starts no iteration.
-        """
+        """Store the time at which a Lease was renewed, which starts no iteration."""
         if new is not None and new.namespace == NODE_LEASES and (old is None or old.renewed != new.renewed):
             self._last_changes[new.name] = self._services.clock.now()
 
@@ -169,10 +159,8 @@ class NodeLifecycleController(Loop):
         self._spend_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):
-            log.warning(
-                "Failed to write the ConfigMap that stores the state of the node lifecycle controller: %s",
-                self._record_writer.problem or "timeout",
-            )
+            problem = self._record_writer.problem or "timeout"
+            log.warning("Failed to write the ConfigMap with the state of the node lifecycle: %s", problem)
 
     # ── an iteration ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,10 +196,7 @@ class NodeLifecycleController(Loop):
         return self._pause()
 
     def _pause(self) -> float:
-        """Return the seconds until the next iteration is due if nothing wakes the loop.
-
-        They include :data:`MIN_PERIOD`, which passes before any iteration.
-        """
+        """Return the seconds until the next iteration if nothing wakes the loop, including :data:`MIN_PERIOD`."""
         clock, period = self._services.clock, self._settings.node_monitor_period
         pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
         if self._plan is not None and self._plan.next_iteration is not None:
@@ -222,7 +207,6 @@ class NodeLifecycleController(Loop):
         return max(0.01, pause)
 
     def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:
-        changed_at = self._last_changes
         plan = plan_lifecycle(
             self._services.lister.nodes,
             self._services.lister.leases,
@@ -231,7 +215,7 @@ class NodeLifecycleController(Loop):
             memory=self._state,
             watches_verified_at=watches_verified_at,
             probe_results=self._updater.probe_results,
-            changed_at=changed_at,
+            changed_at=self._last_changes,
             resting=self._updater.resting(),
             in_flight=self._updater.in_flight(),
         )
@@ -285,10 +269,7 @@ class NodeLifecycleController(Loop):
         self._record_writer.put(build_record(self._state, nodes, now=self._services.clock.now()))
 
     def _correct_clock_change(self, now: float) -> None:
-        """Shift the stored times if the host's clock was set.
-
-        Otherwise, nodes would appear to be silent for that difference.
-        """
+        """Shift the stored times if the host's clock was set. Otherwise, nodes would appear to be silent since then."""
         offset = now - self._services.clock.monotonic()
         step = 0.0 if self._offset is None else offset - self._offset
         if abs(step) > CLOCK_TOLERANCE:
@@ -296,21 +277,19 @@ class NodeLifecycleController(Loop):
             self._state = shift_times(self._state, step)
             self._last_changes = {}
             self._updater.probe_results.clear()
-        if self._offset is None or abs(step) > CLOCK_TOLERANCE:
             self._offset = offset
+        elif self._offset is None:
+            self._offset = offset
+
+
+_PLANNED_FIELDS: Final = attrgetter("uid", "taints", "unschedulable", "labels", "conditions")
 
 
 def affects_plan(old: Node | None, new: Node | None) -> bool:
     """Return whether a change to a node can affect the plan. A heartbeat or a new image cannot."""
     if old is None or new is None:
         return True
-    return (
-        old.uid != new.uid
-        or old.taints != new.taints
-        or old.unschedulable != new.unschedulable
-        or old.labels != new.labels
-        or old.conditions != new.conditions
-    )
+    return bool(_PLANNED_FIELDS(old) != _PLANNED_FIELDS(new))
 
 
 def became_not_ready(old: Node | None, new: Node | None) -> bool:

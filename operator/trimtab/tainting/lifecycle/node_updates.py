@@ -353,10 +353,10 @@ def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     It tests the UID of the node, so that a recreated node with the same name is not modified, and the Ready condition
     from which an added taint follows.
     """
-    added = [each.taint for each in changes if each.add]
+    added = [_written(each.taint) for each in changes if each.add]
     removed = {(each.taint.key, each.taint.effect) for each in changes if not each.add}
     operations = [expect_value("/metadata/uid", node.uid)]
-    status = next((status for status, key in READY_KEYS.items() if any(taint.key == key for taint in added)), None)
+    status = next((status for status, key in READY_KEYS.items() if any(taint["key"] == key for taint in added)), None)
     index = next((index for index, each in enumerate(node.conditions) if each.type == READY), None)
     if status is not None and index is not None:
         path = f"/status/conditions/{index}"
@@ -365,10 +365,10 @@ def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     if added and not node.taints:
         operations += [
             expect_value("/spec/taints", None),
-            add_value("/spec/taints", [_written(each) for each in added]),
+            add_value("/spec/taints", added),
         ]
     else:
-        operations += [add_value("/spec/taints/-", _written(each)) for each in added]
+        operations += [add_value("/spec/taints/-", each) for each in added]
     for place, taint in reversed([*enumerate(node.taints)]):  # no removal shifts the index of another
         if (taint.key, taint.effect) in removed:
             path = f"/spec/taints/{place}"

@@ -43,13 +43,7 @@ EXPEDITE_PERIOD: Final = 10.0
 
 
 class PodReadinessMarker:
-    """Sets the pods on the not-ready nodes of the last plan to not ready.
-
-    The next scan finds the pods whose patch failed.
-
-    Args:
-        services: the dependencies of the taint manager.
-    """
+    """Sets the pods on the not-ready nodes of the last plan to not ready."""
 
     def __init__(self, services: TaintingDependencies) -> None:
         self._services = services
@@ -70,11 +64,7 @@ class PodReadinessMarker:
         )
 
     def put(self, failed: Mapping[str, float]) -> None:
-        """Replace the set of not-ready nodes whose pods are patched.
-
-        Args:
-            failed: the time at which each node stopped being ready.
-        """
+        """Replace the not-ready nodes whose pods are patched, with the time at which each stopped being ready."""
         self._failed = failed
         if failed:
             self._changed.set()
@@ -119,32 +109,27 @@ class PodReadinessMarker:
             self._queue.discard(uid)
         self._wanted = wanted
         if self._errors:
-            errors, self._errors = self._errors, []
-            log.warning(
-                "Failed to set the Ready condition of %d pods on not-ready nodes to False; retrying: %s",
-                len(errors),
-                errors[0],
-            )
+            failed = "Failed to set the Ready condition of %d pods on not-ready nodes to False; retrying: %s"
+            log.warning(failed, len(self._errors), self._errors[0])
+            self._errors = []
 
     def _pods_to_mark(self, name: str, since: float) -> list[Pod]:
-        """Return the pods on a node that must be patched: none if the Ready condition of the Node object is True."""
-        lister = self._services.lister
-        node = lister.node(name)
+        node = self._services.lister.node(name)
         if node is None or ready_status(node) in ("True", None):
             return []
-        return pods_not_ready((pod for _, pod in lister.items_on(name)), since=since)
+        return pods_not_ready((pod for _, pod in self._services.lister.items_on(name)), since=since)
 
     async def _mark(self, uid: str) -> Retry | None:
         pod = self._wanted.get(uid)
         if pod is None or self._services.stale() is not None or pod.node not in self._failed:
             return None
-        now = rfc3339(self._services.clock.now())
+        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._services.clock.now())}
         try:
             await patch_conditions(
                 self._services.api,
                 PODS,
                 pod.name,
-                [{"type": "Ready", "status": "False", "lastTransitionTime": now}],
+                [not_ready],
                 namespace=pod.namespace,
                 uid=uid,
                 resource_version=pod.resource_version,
@@ -156,14 +141,9 @@ class PodReadinessMarker:
             self._errors.append(f"{pod.key} on {pod.node}: {error}")
             return Retry()
         self._sent[uid] = pod.resource_version
-        if self._queue.failures(uid):
-            self._expedite()
-        return None
-
-    def _expedite(self) -> None:
-        """Retry the other refused pods soon after a refused pod was patched."""
         now = self._services.clock.monotonic()
-        if now >= self._expedited_at + EXPEDITE_PERIOD:
+        if self._queue.failures(uid) and now >= self._expedited_at + EXPEDITE_PERIOD:
             self._expedited_at = now
-            for uid in self._wanted:
-                self._queue.expedite(uid)
+            for each in self._wanted:  # the other refused pods may be admitted now as well
+                self._queue.expedite(each)
+        return None

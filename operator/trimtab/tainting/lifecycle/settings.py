@@ -9,9 +9,7 @@ from msgspec import Struct
 from trimtab.api.taint_manager import NodeLifecycle
 
 RENEWAL: Final = 10.0
-"""Seconds between two renewals of a kubelet's Lease. It is a quarter of the Lease's duration of 40 s (kubelet v1.36).
-"""
-
+"""Seconds between two renewals of a kubelet's Lease: a quarter of its duration of 40 s (kubelet v1.36)."""
 
 STALE_WATCH_AFTER: Final = 2 * RENEWAL
 """Seconds without any event from the watches after which the node lifecycle pauses."""

@@ -26,8 +26,7 @@ MECHANISMS = {
         "disruption/executor/owner_queue.py:OwnerQueue": "the evictions of one owner, in the order of a plan",
         "disruption/executor/owner_queue.py:ReadyQueue": "the owners of a plan, in the order of the plan",
         "scheduling/queue.py:SchedulingQueue": "kube-scheduler's order and events that make pods schedulable",
-        "tainting/due_pods.py:DueQueue": "a WorkQueue with the rates of user taints",
-        "tainting/eviction_queue.py:EvictionQueue": "what the taint manager does with the keys of a DueQueue",
+        "tainting/eviction_queue.py:EvictionQueue": "what the taint manager does with the keys of a WorkQueue",
     },
     r"\w*(Bucket|RateLimiter|SlidingWindow)": {
         "kube/token_bucket.py:TokenBucket": "the mechanism for rates",

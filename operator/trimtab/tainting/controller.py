@@ -58,11 +58,7 @@ STOP_TIMEOUT: Final = 12.0
 class DeadlineObserver:
     """Feeds watch events to the deadline tracker, and forwards the changed deadlines to the tasks and the reporter.
 
-    The lister must already reflect an event.
-
-    Attributes:
-        tracker: tracks the deadlines of all pods.
-        tasks: the tasks that evict pods and taint nodes; ``None`` in Observe mode.
+    The lister must already reflect an event. ``tasks`` is ``None`` in Observe mode.
     """
 
     def __init__(self, services: TaintingDependencies, rule: TolerationRule) -> None:
@@ -75,10 +71,8 @@ class DeadlineObserver:
     def start(self, *, read_annotations: bool) -> None:
         """Read the whole cluster, and subscribe to changes.
 
-        Args:
-            read_annotations: whether to read the taint times from the nodes' annotations. They are up to date only in
-                the modes EvictPods and TaintAndEvict. An outdated annotation may describe a taint that was removed and
-                added again, and would set a deadline too early.
+        The annotations of nodes are up to date only in the modes EvictPods and TaintAndEvict. An outdated annotation
+        may describe a taint that was removed and added again, and would set a deadline too early.
         """
         self._resync(read_annotations=read_annotations)
         self._unsubscribe = self._services.lister.subscribe(self)
@@ -87,14 +81,10 @@ class DeadlineObserver:
         """Unsubscribe from changes."""
         if self._unsubscribe is not None:
             self._unsubscribe()
-            self._unsubscribe = None
 
-    def set_rule(self, rule: TolerationRule) -> None:
-        """Apply a new rule for matching tolerations."""
+    def update(self, rule: TolerationRule) -> None:
+        """Apply a rule for matching tolerations, and resync the whole cluster if processing an event has failed."""
         self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
-
-    def resync_if_needed(self) -> None:
-        """Resync the whole cluster if processing an event has failed."""
         if self._out_of_sync:
             self._resync(read_annotations=self.tasks is not None)
             self._out_of_sync = False
@@ -136,24 +126,16 @@ class DeadlineObserver:
             self._out_of_sync = True
 
     def _forward(self, changes: Iterable[DeadlineChange]) -> None:
-        changes = tuple(changes)
-        if not changes:
-            return
-        if self.tasks is not None:
-            self.tasks.deadlines_changed(changes)
-        reporter = self._services.reporter
         for change in changes:
+            if self.tasks is not None:
+                self.tasks.deadline_changed(change)
             if change.after is not None:
-                reporter.deadline_set(change.after, before=change.before)
+                self._services.reporter.deadline_set(change.after, before=change.before)
             elif change.before is not None:
-                reporter.deadline_cancelled(change.before, pod_kept=self._is_kept(change.before))
-
-    def _is_kept(self, deadline: Deadline) -> bool:
-        """Return whether the pod still exists, is bound to its node, and is not terminating."""
-        pod = self._services.lister.pod(deadline.key)
-        if pod is None or pod.uid != deadline.uid or not subject_to_taints(pod):
-            return False
-        return pod.node in self._services.lister.nodes
+                pod, nodes = self._services.lister.pod(change.key), self._services.lister.nodes
+                same = pod is not None and pod.uid == change.before.uid
+                kept = pod is not None and same and subject_to_taints(pod) and pod.node in nodes
+                self._services.reporter.deadline_cancelled(change.before, pod_kept=kept)
 
 
 def _without_annotation(node: Node) -> Node:
@@ -166,11 +148,7 @@ def _without_annotation(node: Node) -> Node:
 class ActiveTasks:
     """Runs and supervises the tasks that evict pods and taint nodes, until the mode changes to Observe.
 
-    Attributes:
-        eviction_queue: evicts and deletes due pods.
-        stuck_nodes: finds the nodes whose pods are stuck terminating.
-        lifecycle: taints failed nodes; ``None`` except in TaintAndEvict mode.
-        since_annotations: writes trimtab's annotation of nodes.
+    ``lifecycle`` is ``None`` except in TaintAndEvict mode.
     """
 
     def __init__(
@@ -193,9 +171,9 @@ class ActiveTasks:
         return self._services.stale()
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """Return the errors of tasks that have failed and will be restarted, sorted by task."""
-        return tuple(self._tasks.problems[name] for name in sorted(self._tasks.problems))
+    def problems(self) -> str:
+        """Return the errors of tasks that have failed and will be restarted."""
+        return "; ".join(problem for _, problem in sorted(self._tasks.problems.items()))
 
     async def start(self) -> None:
         """Start all tasks, and set a timer for each deadline of the tracker."""
@@ -221,18 +199,17 @@ class ActiveTasks:
         await self._tasks.cancel("deadline timers")
         await self._tasks.cancel("node annotations")
         # 2. Wait for in-flight requests.
-        await asyncio.gather(self._stop_evictions(), self._stop_lifecycle())
+        await asyncio.gather(self.eviction_queue.stop(STOP_TIMEOUT), self._stop_lifecycle())
         # 3. Cancel everything else.
         await self._tasks.cancel()
 
-    def deadlines_changed(self, changes: Iterable[DeadlineChange]) -> None:
-        """Update the timers and the eviction queue after deadlines have changed."""
-        for change in changes:
-            if change.after is None:
-                self._deadline_timers.cancel(change.key)
-            else:
-                self._deadline_timers.set(change.key, change.after.due, change.after)
-            self.eviction_queue.deadline_changed(change.key)
+    def deadline_changed(self, change: DeadlineChange) -> None:
+        """Update the timer of a pod and the eviction queue after its deadline has changed."""
+        if change.after is None:
+            self._deadline_timers.cancel(change.key)
+        else:
+            self._deadline_timers.set(change.key, change.after.due, change.after)
+        self.eviction_queue.deadline_changed(change.key)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         """Process an added, changed or removed node. The tracker and the lister must already reflect the change."""
@@ -261,12 +238,6 @@ class ActiveTasks:
             return
         stopping, self.lifecycle = self.lifecycle, None
         await self._tasks.end("node lifecycle", stopping.stop, seconds=STOP_TIMEOUT)
-
-    async def _stop_evictions(self) -> None:
-        try:
-            await self.eviction_queue.stop(STOP_TIMEOUT)
-        except Exception:
-            log.exception("Failed to stop the taint manager's eviction queue")
 
 
 PAUSE_RATIO: Final = 20
@@ -338,16 +309,16 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if self._observer is None and self._services.stale() is not None:
             pause = LISTING_PERIOD
         else:
-            # 2. Track deadlines with the toleration rule of the spec.
+            # 2. Track deadlines with the toleration rule of the spec. Resync if an event could not be processed.
             observer = self._track_deadlines(spec)
             # 3. Start, reconfigure or stop the tasks that act on events.
             await self._configure_tasks(spec, observer)
-            # 4. Resync if an event could not be processed.
-            observer.resync_if_needed()
-        # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
+        # 4. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
         #    (The loop's own rest would also delay a changed spec.)
         cost = CpuTime(self._services.clock)
-        self._report(spec)
+        status = build_status(self._observe(spec), self._status.current, base=self._status.resumed.counts)
+        self._status.put(status)
+        self._services.reporter.observe(status)
         return max(pause, min(MAX_PAUSE, PAUSE_RATIO * cost.seconds))
 
     async def _invalid(self, problem: InputError) -> float:
@@ -395,19 +366,14 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             observer.start(read_annotations=spec.mode != OBSERVE)
             self._observer = observer  # assigned last: if start() fails, the next iteration retries
         else:
-            self._observer.set_rule(rule)
+            self._observer.update(rule)
         return self._observer
 
     async def _configure_tasks(self, spec: TaintManagerSpec, observer: DeadlineObserver) -> None:
         """Start, reconfigure or stop the eviction and taint tasks, according to the mode."""
         if spec is not self._applied:
-            pods, nodes = len(observer.tracker.deadlines), len(observer.tracker.taints)
-            log.info(
-                "Started the taint manager in %s mode: %d nodes with NoExecute taints, %d pods with a deadline",
-                spec.mode,
-                nodes,
-                pods,
-            )
+            started = "Started the taint manager in %s mode: %d nodes with NoExecute taints, %d pods with a deadline"
+            log.info(started, spec.mode, len(observer.tracker.taints), len(observer.tracker.deadlines))
         if spec.mode == OBSERVE:
             await self._stop_tasks()
         elif self._tasks is None:
@@ -422,11 +388,9 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         self._applied = spec
 
     async def _stop_tasks(self, *, remove_annotations: bool = True) -> None:
-        """Stop the eviction and taint tasks.
+        """Stop the eviction and taint tasks, and remove trimtab's annotation from the nodes, as it would be outdated.
 
-        Args:
-            remove_annotations: whether to remove trimtab's annotation from the nodes, because it is no longer updated.
-                If another process takes over, keep the annotations: that process reads them.
+        If another process takes over, the annotations are kept: that process reads them.
         """
         if self._tasks is None:
             return
@@ -436,45 +400,34 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             self._observer.tasks = None
         await tasks.stop()
         if remove_annotations and (left := await tasks.since_annotations.remove_all(REMOVE_TIMEOUT)):
-            log.warning(
-                "Failed to remove annotation %s from %d nodes; outdated annotations remain on these nodes",
-                SINCE_ANNOTATION,
-                left,
-            )
-
-    def _report(self, spec: TaintManagerSpec) -> None:
-        status = build_status(self._observe(spec), self._status.current, base=self._status.resumed.counts)
-        self._status.put(status)
-        self._services.reporter.observe(status)
+            log.warning("Failed to remove annotation %s from %d nodes; it is outdated there", SINCE_ANNOTATION, left)
 
     def _observe(self, spec: TaintManagerSpec) -> Observation:
         """Collect the data for the status and the metrics."""
-        services, tasks, now = self._services, self._tasks, self._services.clock.monotonic()
+        services, tasks, observer = self._services, self._tasks, self._observer
+        now = services.clock.monotonic()
         stale_leases = self._stale_leases.lasting(services.stale_leases(), now)
         observed = Observation(
             now=services.clock.now(),
             mode=spec.mode,
             generation=self.generation,
             stale=self._stale.lasting(services.stale() if tasks is None else tasks.stale, now),
-            synced=self._observer is not None,
+            synced=observer is not None,
             actions=services.counts,
+            deadlines=() if observer is None else observer.tracker.deadlines.values(),
+            tainted_nodes=0 if observer is None else len(observer.tracker.taints),
         )
-        if self._observer is not None:
-            tracker = self._observer.tracker
-            observed = replace(observed, deadlines=tracker.deadlines.values(), tainted_nodes=len(tracker.taints))
         if tasks is None:
             return observed
-        queue, lifecycle = tasks.eviction_queue, tasks.lifecycle
+        queue, lifecycle, previous = tasks.eviction_queue, tasks.lifecycle, self._status.current.waiting_evictions
         return replace(
             observed,
             waiting=queue.waiting,
             held=queue.held,
-            waiting_evictions=services.evictor.waiting_status(
-                TAINTING, previous=self._status.current.waiting_evictions
-            ),
+            waiting_evictions=services.evictor.waiting_status(TAINTING, previous=previous),
             refused=refused_pods(queue.pods),
             stuck=tasks.stuck_nodes.nodes(),
             zones=() if lifecycle is None else lifecycle.zones,
             lifecycle_problem="" if lifecycle is None else "; ".join(filter(None, (stale_leases, lifecycle.problem))),
-            task_failures="; ".join(tasks.problems),
+            task_failures=tasks.problems,
         )

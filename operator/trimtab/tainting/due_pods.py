@@ -1,29 +1,20 @@
-"""Due pods: the decision what to do with a due pod, the result of an attempt to evict it, and the queue with its rates.
-
-:class:`DuePod` is the state of a pod in the queue. :func:`decide` has no side effects. :class:`DueQueue` is the work
-queue, in which a pod waits for a worker, a rate limit, a retry or up-to-date caches.
-"""
+"""Due pods: the decision what to do with a due pod, and the result of an attempt to evict it, without side effects."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import EVICT, TaintManagerSpec, UserTaintRates
+from trimtab.api.taint_manager import EVICT, TaintManagerSpec
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
-from trimtab.controller.metrics import QueueMetrics
-from trimtab.controller.work_queue import WorkQueue
 from trimtab.disruption.evictor.requests import EvictionResponse, ResponseCode
-from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Pod
-from trimtab.kube.token_bucket import KeyedTokenBuckets
 from trimtab.tainting.deadlines import Deadline, subject_to_taints
-from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 
 MARK_LIFETIME: Final = 60.0
 """Seconds for which the condition DisruptionTarget is assumed to be set after it was written, even if the watch does
@@ -267,157 +258,3 @@ def decide(
 
 def _gone(message: str) -> DuePodAttempt:
     return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
-
-
-CATCH_UP: Final = 0.1
-"""Maximum delay of the event loop that a rate limit makes up for, in seconds. It makes up for no pause of the queue."""
-
-
-class DueQueue:
-    """A work queue of due pods, and the rate limits of user taints as its rate limiter.
-
-    The limits apply to all pods together, to each zone and to each namespace. In any ``T`` seconds a limit admits at
-    most ``rate * (T + CATCH_UP) + 1`` pods. The pods of one zone and namespace form a flow, in which they are admitted
-    in the order of their priority. All times are seconds on the monotonic clock.
-
-    Args:
-        process: processes a pod by its ``namespace/name``, which is its key in the work queue ``work``.
-        rates: the rate limits of user taints.
-        zone_of: returns the zone of a node by its name.
-        unlimited_from: returns the time from which a pod is exempt from rate limits because its node has failed, in
-            seconds since the epoch; ``None`` for never.
-        pods: the due pods by ``namespace/name``.
-        workers: number of pods that are processed concurrently.
-        clock: the wall clock and the monotonic clock.
-        stale: returns whether the caches are too old to act on, which pauses the queue.
-        metrics: metrics of the work queue; ``None`` to export nothing.
-    """
-
-    def __init__(
-        self,
-        process: Callable[[str], Awaitable[None]],
-        *,
-        rates: UserTaintRates,
-        zone_of: Callable[[str], str],
-        unlimited_from: Callable[[DuePod], float | None],
-        pods: Mapping[str, DuePod],
-        workers: int,
-        clock: Clock,
-        stale: Callable[[], bool],
-        metrics: QueueMetrics | None = None,
-    ) -> None:
-        self._zone_of = zone_of
-        self._unlimited_from = unlimited_from
-        self._pods = pods
-        self._clock = clock
-        self._set_buckets(rates)
-        self.work = WorkQueue(
-            process,
-            workers=workers,
-            clock=clock,
-            group_of=namespace_of,
-            priority_of=self._priority,
-            rate_limiter=self,
-            paused=stale,
-            metrics=metrics,
-        )
-
-    def add(self, pod: DuePod) -> None:
-        """Queue a pod, which is processed as soon as a worker is free and the rate limits admit it."""
-        self.work.discard(pod.deadline.key)
-        self.work.add(pod.deadline.key)
-
-    def backs_off(self, pod: DuePod) -> bool:
-        """Return whether a pod waits for its next attempt after a failure."""
-        return not pod.ended and pod.held_since is None and self.work.next_due(pod.deadline.key) is not None
-
-    def requeue_after(self, pod: DuePod, seconds: float) -> None:
-        """Process a pod again after a delay."""
-        self._stop_holding(pod)
-        self.work.reschedule(pod.deadline.key, seconds)
-
-    def return_tokens(self, pod: DuePod) -> None:
-        """Give back the rate limit tokens of a pod that was not evicted."""
-        paid, pod.rate_tokens = pod.rate_tokens, None
-        if paid is not None:
-            zone, namespace, at = paid
-            self._total.give_back("", at)
-            self._zone.give_back(zone, at)
-            self._namespace.give_back(namespace, at)
-            self.work.wake()
-
-    def set_rates(self, rates: UserTaintRates) -> None:
-        """Apply new rate limits. Pods that are already rate-limited keep their order."""
-        if rates != self._rates:
-            self._set_buckets(rates)
-            self.work.set_rate_limiter(self)
-
-    def check_limits(self, pod: DuePod) -> None:
-        """Check a rate-limited pod again when its node's failure exempts it from the rate limits."""
-        self.work.reschedule(pod.deadline.key, self._limited_for(pod))
-
-    # --- called by the work queue, see RateLimiter --------------------------------------------------------------------
-
-    def flow_of(self, key: str) -> Hashable | None:
-        """Return the flow of a pod, which is its zone and namespace; ``None`` if no rate limit applies to the pod."""
-        pod = self._pods.get(key)
-        if pod is None:
-            return None
-        limited_for = self._limited_for(pod)
-        if limited_for == 0.0:
-            self._stop_holding(pod)
-            return None
-        if pod.held_since is None:
-            pod.held_since = self._clock.monotonic()
-        self.work.reschedule(key, limited_for)
-        return self._zone_of(pod.deadline.node), namespace_of(key)
-
-    def next_at(self, flow: Hashable) -> float:
-        """Return the earliest time at which the limits of a flow's zone and namespace admit its next pod."""
-        zone, namespace = cast("tuple[str, str]", flow)
-        return max(self._zone.next_at(zone), self._namespace.next_at(namespace))
-
-    def next_at_any_flow(self) -> float:
-        """Return the earliest time at which the limit on all pods admits another pod; ``-inf`` if unset or unused."""
-        return self._total.next_at("")
-
-    def take(self, key: str, flow: Hashable, now: float) -> None:
-        """Take the rate limit tokens for an admitted pod."""
-        zone, namespace = cast("tuple[str, str]", flow)
-        self._total.take("", now)
-        self._zone.take(zone, now)
-        self._namespace.take(namespace, now)
-        pod = self._pods.get(key)
-        if pod is not None:
-            pod.rate_tokens = zone, namespace, now
-            self._stop_holding(pod)
-
-    def _set_buckets(self, rates: UserTaintRates) -> None:
-        self._rates = rates
-        self._total, self._zone, self._namespace = (
-            KeyedTokenBuckets[str](rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)
-            for rate in (rates.total, rates.per_zone, rates.per_namespace)
-        )
-
-    def _limited_for(self, pod: DuePod) -> float | None:
-        """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end."""
-        if self._rates == UserTaintRates() or pod.rate_tokens is not None or pod.deadline.taint.key in NO_EXECUTE_KEYS:
-            return 0.0
-        end = self._unlimited_from(pod)
-        return None if end is None else max(0.0, end - self._clock.now())
-
-    def _stop_holding(self, pod: DuePod) -> None:
-        if pod.held_since is not None:
-            pod.held += self._clock.monotonic() - pod.held_since
-            pod.held_since = None
-            self.work.reschedule(pod.deadline.key, None)
-
-    def _priority(self, key: str) -> float:
-        """Return the due time of a pod, so that refused pods come after pods without an attempt."""
-        pod = self._pods.get(key)
-        return 0.0 if pod is None else self._clock.now() if pod.attempts else pod.deadline.due
-
-
-def namespace_of(key: str) -> str:
-    """Return the namespace part of a pod key ``namespace/name``."""
-    return key.partition("/")[0]

@@ -1,7 +1,8 @@
 """The queue of due pods. Each pod is evicted or deleted, and retried until it no longer exists or is no longer due.
 
 The queue is in memory only. In a restarted process, the timers of overdue pods fire immediately and fill the queue
-again. A waiting pod is an entry in the queue and not a task; a fixed number of workers send the requests.
+again. A waiting pod is an entry in the queue and not a task; a fixed number of workers send the requests. The rate
+limits of user taints delay pods before they get a worker.
 
 A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
 
@@ -15,18 +16,20 @@ A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final, cast
 
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
+from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec, UserTaintRates
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.reporter import pod_fields
+from trimtab.controller.work_queue import WorkQueue
 from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester
 from trimtab.kube.objects import Pod
+from trimtab.kube.token_bucket import KeyedTokenBuckets
 from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, describe_deadline
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import (
@@ -34,7 +37,6 @@ from trimtab.tainting.due_pods import (
     DuePodAttempt,
     DuePodOutcome,
     DuePodResult,
-    DueQueue,
     EvictionAction,
     EvictionDecision,
     attempt_of,
@@ -71,8 +73,20 @@ MAX_WAIT: Final = 60.0
 """Maximum seconds until a pod is evaluated again if it is no longer due because a clock was set back."""
 
 
+CATCH_UP: Final = 0.1
+"""Maximum delay of the event loop that a rate limit makes up for, in seconds. It makes up for no pause of the queue."""
+
+
 class EvictionQueue:
-    """Evicts and deletes due pods."""
+    """Evicts and deletes due pods. It is the rate limiter of its work queue.
+
+    The rate limits of user taints apply to all pods together, to each zone and to each namespace. In any ``T`` seconds
+    a limit admits at most ``rate * (T + CATCH_UP) + 1`` pods. The pods of one zone and namespace form a flow, in which
+    they are admitted in the order of their priority.
+
+    Attributes:
+        work: the work queue, whose keys are those of the pods.
+    """
 
     def __init__(
         self,
@@ -90,16 +104,16 @@ class EvictionQueue:
         self._pods: dict[str, DuePod] = {}
         self._retried: dict[str, float] = {}
         self._stopping = False
-        # _process() returns no delay and raises nothing: the retries of a pod are scheduled with requeue_after().
-        self._queue = DueQueue(
+        self._set_rates(spec.user_taint_rates)
+        # _process() returns no delay and raises nothing: the retries of a pod are scheduled with _requeue_after().
+        self.work = WorkQueue(
             self._process,
-            rates=spec.user_taint_rates,
-            zone_of=self._zone_of,
-            unlimited_from=self._unlimited_from,
-            pods=self._pods,
             workers=min(workers, services.evictor.limits.max_concurrent or workers),
             clock=services.clock,
-            stale=lambda: services.stale() is not None,
+            group_of=namespace_of,
+            priority_of=self._priority,
+            rate_limiter=self,
+            paused=lambda: services.stale() is not None,
             metrics=services.queue_metrics.queue("due-pods"),
         )
 
@@ -113,7 +127,7 @@ class EvictionQueue:
     @property
     def held(self) -> int:
         """Return the number of due pods that userTaintRates delays."""
-        return self._queue.work.statistics().rate_limited
+        return self.work.statistics().rate_limited
 
     @property
     def pods(self) -> Collection[DuePod]:
@@ -136,39 +150,31 @@ class EvictionQueue:
         if pod is not None:
             self._forget(pod)
         pod = self._pods[deadline.key] = DuePod(deadline)
-        self._queue.add(pod)
+        self._add(pod)
 
     def deadline_changed(self, key: str) -> None:
         """Evaluate a queued pod again after its deadline has changed. No-op for pods that are not queued.
 
-        The caches must already reflect the change.
+        The caches and the deadline tracker must already reflect the change.
         """
         pod = self._pods.get(key)
         if pod is None or pod.processing:  # the worker evaluates the pod anyway
             return
         verdict = self._decide(pod)
-        if verdict.acts:
-            self._apply_deadline(pod, verdict.deadline)
-        else:
+        if not verdict.acts:
             self._postpone_or_finish(pod, verdict)
+            return
+        self._apply_deadline(pod, verdict.deadline)
+        if pod.held_since is not None:
+            self._check_limits(pod)
+        elif pod.evicting and self._backs_off(pod):  # it may be deleted earlier than its eviction is retried
+            left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
+            self.work.add_after(key, left)
 
     def taints_changed(self, name: str) -> None:
-        """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier.
-
-        The caches and the deadline tracker must already reflect the change.
-        """
+        """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier."""
         for key, _ in self._services.lister.items_on(name):
-            pod = self._pods.get(key)
-            if pod is None:
-                continue
-            if pod.held_since is not None:
-                self._queue.check_limits(pod)
-            elif pod.evicting and self._queue.backs_off(pod):
-                verdict = self._decide(pod)
-                if verdict.action is EvictionAction.EVICT:  # at the earlier of the two times
-                    self._queue.work.add_after(key, verdict.evict_until - self._clock.now())
-                elif verdict.action is EvictionAction.DELETE:
-                    self._queue.add(pod)
+            self.deadline_changed(key)
 
     def configure(self, spec: TaintManagerSpec) -> None:
         """Apply a new spec of the TaintManager.
@@ -176,25 +182,28 @@ class EvictionQueue:
         Mode Observe drops all queued pods. When the mode changes back, the caller must queue the due pods again.
         """
         before, self._maximum_waits, self._spec = self._maximum_waits, maximum_waits(spec), spec
-        self._queue.set_rates(spec.user_taint_rates)
+        if spec.user_taint_rates != self._rates:
+            self._set_rates(spec.user_taint_rates)
+            self.work.set_rate_limiter(self)  # rate-limited pods keep their order
         for pod in tuple(self._pods.values()):
             if spec.mode == OBSERVE:
                 self._finish(pod, not_due("the mode was changed to Observe"))
-            elif self._maximum_waits != before and self._queue.backs_off(pod):
-                self._queue.add(pod)
+            elif self._maximum_waits != before and self._backs_off(pod):
+                self._add(pod)
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Process the queue until cancelled. After a cancellation, the next process queues the overdue pods again."""
-        await self._queue.work.run()
+        await self.work.run()
 
     async def stop(self, seconds: float = 10.0) -> None:
         """Start no further attempt, and wait up to ``seconds`` for in-flight requests. Then cancel :meth:`run`."""
         self._stopping = True
-        if not await self._queue.work.drain(seconds):
-            left = self._queue.work.statistics().processing
-            logger.warning("Stopped the taint manager's eviction queue while %d requests were in flight", left)
+        if not await self.work.drain(seconds):
+            left = self.work.statistics().processing
+            log = "Stopped the taint manager's eviction queue while %d eviction requests were in flight"
+            logger.warning(log, left)
 
     async def _process(self, key: str) -> None:
         pod = self._pods.get(key)
@@ -243,7 +252,7 @@ class EvictionQueue:
         if self._stopping or self._pods.get(pod.deadline.key) is not pod:
             return None
         if self._services.stale() is not None:
-            self._queue.add(pod)  # the queue is paused while the caches are stale
+            self._add(pod)  # the queue is paused while the caches are stale
             return None
         verdict = self._decide(pod)
         if not verdict.acts:
@@ -266,7 +275,7 @@ class EvictionQueue:
         if isinstance(found, Permit):
             return found
         left = verdict.evict_until - now if verdict.action is EvictionAction.EVICT else 0.0
-        self._queue.requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
+        self._requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
         return None
 
     async def _mark(self, pod: DuePod, permit: Permit) -> bool:
@@ -300,7 +309,7 @@ class EvictionQueue:
             return True
         evictor.cancel(permit)
         if verdict is not None:
-            self._queue.add(pod)  # it is evicted instead, because maximumWait was set or increased in the meantime
+            self._add(pod)  # it is evicted instead, because maximumWait was set or increased in the meantime
         return False
 
     def _postpone_or_finish(self, pod: DuePod, verdict: EvictionDecision) -> None:
@@ -309,17 +318,17 @@ class EvictionQueue:
         if verdict.why is not None:
             self._finish(pod, verdict.why)
         elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
-            self._queue.work.discard(pod.deadline.key)
-            self._queue.return_tokens(pod)
-            self._queue.requeue_after(pod, min(left, MAX_WAIT))
+            self.work.discard(pod.deadline.key)
+            self._return_tokens(pod)
+            self._requeue_after(pod, min(left, MAX_WAIT))
         else:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
 
     def _apply_deadline(self, pod: DuePod, deadline: Deadline) -> None:
         """Apply a new deadline. If a taint with a different key causes it, process the pod immediately."""
         other, pod.deadline = pod.deadline.taint.key != deadline.taint.key, deadline
-        if other and (pod.held_since is not None or self._queue.backs_off(pod)):
-            self._queue.add(pod)
+        if other and (pod.held_since is not None or self._backs_off(pod)):
+            self._add(pod)
 
     # --- its outcome --------------------------------------------------------------------------------------------------
 
@@ -345,13 +354,13 @@ class EvictionQueue:
             return
         self._pods[pod.deadline.key] = pod
         pod.ended, pod.lost_response = True, None
-        self._queue.requeue_after(pod, CONFIRM_TIMEOUT)
+        self._requeue_after(pod, CONFIRM_TIMEOUT)
 
     def _retry(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool) -> None:
         if answer.uncertain:
             pod.lost_response = DuePodResult.EVICTED if evicts else DuePodResult.DELETED
         else:
-            self._queue.return_tokens(pod)
+            self._return_tokens(pod)
         pod.last, pod.evicting = answer, evicts
         self._report(pod, answer)
         if self._pods.get(pod.deadline.key) is not pod:
@@ -362,7 +371,7 @@ class EvictionQueue:
             verdict = self._decide(pod)
             left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
             wait = max(0.0, min(wait, left))
-        self._queue.requeue_after(pod, wait)
+        self._requeue_after(pod, wait)
 
     def _retry_refused(self, pod: DuePod) -> None:
         """Retry the pods with the same refuser after one of them was admitted. This happens at most once a second."""
@@ -371,8 +380,8 @@ class EvictionQueue:
             return
         self._retried[last.refuser] = now
         for each in tuple(self._pods.values()):
-            if each.last is not None and each.last.refuser == last.refuser and self._queue.backs_off(each):
-                self._queue.add(each)
+            if each.last is not None and each.last.refuser == last.refuser and self._backs_off(each):
+                self._add(each)
 
     def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
         """Remove a pod and report its outcome. A pod that is gone after a lost response counts as ours."""
@@ -385,13 +394,13 @@ class EvictionQueue:
             fields = pod_fields(key, pod.deadline.uid, pod.deadline.node)
             logger.info("%s pod %s: %s", why.result.value, key, words, extra=fields)
         else:
-            self._queue.return_tokens(pod)
+            self._return_tokens(pod)
         self._report(pod, why)
 
     def _forget(self, pod: DuePod) -> None:
         """Remove a pod from the queue, unless the entry already belongs to a new pod with the same name."""
         if self._pods.get(pod.deadline.key) is pod:
-            self._queue.work.discard(pod.deadline.key)
+            self.work.discard(pod.deadline.key)
             del self._pods[pod.deadline.key]
             self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
@@ -401,6 +410,95 @@ class EvictionQueue:
         self._services.reporter.due_pod_outcome(
             DuePodOutcome(pod.deadline, answer, attempts=pod.attempts, at=self._clock.now(), held=pod.held)
         )
+
+    # --- its place in the work queue ----------------------------------------------------------------------------------
+
+    def _add(self, pod: DuePod) -> None:
+        self.work.discard(pod.deadline.key)
+        self.work.add(pod.deadline.key)
+
+    def _backs_off(self, pod: DuePod) -> bool:
+        """Return whether a pod waits for its next attempt after a failure."""
+        return not pod.ended and pod.held_since is None and self.work.next_due(pod.deadline.key) is not None
+
+    def _requeue_after(self, pod: DuePod, seconds: float) -> None:
+        self._stop_holding(pod)
+        self.work.reschedule(pod.deadline.key, seconds)
+
+    def _return_tokens(self, pod: DuePod) -> None:
+        """Give back the rate limit tokens of a pod that was not evicted."""
+        paid, pod.rate_tokens = pod.rate_tokens, None
+        if paid is not None:
+            zone, namespace, at = paid
+            self._total.give_back("", at)
+            self._zone.give_back(zone, at)
+            self._namespace.give_back(namespace, at)
+            self.work.wake()
+
+    def _check_limits(self, pod: DuePod) -> None:
+        """Check a rate-limited pod again when its node's failure exempts it from the rate limits."""
+        self.work.reschedule(pod.deadline.key, self._limited_for(pod))
+
+    # --- called by the work queue, see RateLimiter --------------------------------------------------------------------
+
+    def flow_of(self, key: str) -> Hashable | None:
+        """Return the flow of a pod, which is its zone and namespace; ``None`` if no rate limit applies to the pod."""
+        pod = self._pods.get(key)
+        if pod is None:
+            return None
+        limited_for = self._limited_for(pod)
+        if limited_for == 0.0:
+            self._stop_holding(pod)
+            return None
+        if pod.held_since is None:
+            pod.held_since = self._clock.monotonic()
+        self.work.reschedule(key, limited_for)
+        return self._zone_of(pod.deadline.node), namespace_of(key)
+
+    def next_at(self, flow: Hashable) -> float:
+        """Return the earliest time at which the limits of a flow's zone and namespace admit its next pod."""
+        zone, namespace = cast("tuple[str, str]", flow)
+        return max(self._zone.next_at(zone), self._namespace.next_at(namespace))
+
+    def next_at_any_flow(self) -> float:
+        """Return the earliest time at which the limit on all pods admits another pod; ``-inf`` if unset or unused."""
+        return self._total.next_at("")
+
+    def take(self, key: str, flow: Hashable, now: float) -> None:
+        """Take the rate limit tokens for an admitted pod."""
+        zone, namespace = cast("tuple[str, str]", flow)
+        self._total.take("", now)
+        self._zone.take(zone, now)
+        self._namespace.take(namespace, now)
+        pod = self._pods.get(key)
+        if pod is not None:
+            pod.rate_tokens = zone, namespace, now
+            self._stop_holding(pod)
+
+    def _set_rates(self, rates: UserTaintRates) -> None:
+        self._rates = rates
+        self._total, self._zone, self._namespace = (
+            KeyedTokenBuckets[str](rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)
+            for rate in (rates.total, rates.per_zone, rates.per_namespace)
+        )
+
+    def _limited_for(self, pod: DuePod) -> float | None:
+        """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end."""
+        if self._rates == UserTaintRates() or pod.rate_tokens is not None or pod.deadline.taint.key in NO_EXECUTE_KEYS:
+            return 0.0
+        end = self._unlimited_from(pod)
+        return None if end is None else max(0.0, end - self._clock.now())
+
+    def _stop_holding(self, pod: DuePod) -> None:
+        if pod.held_since is not None:
+            pod.held += self._clock.monotonic() - pod.held_since
+            pod.held_since = None
+            self.work.reschedule(pod.deadline.key, None)
+
+    def _priority(self, key: str) -> float:
+        """Return the due time of a pod, so that refused pods come after pods without an attempt."""
+        pod = self._pods.get(key)
+        return 0.0 if pod is None else self._clock.now() if pod.attempts else pod.deadline.due
 
     # --- the caches ---------------------------------------------------------------------------------------------------
 
@@ -428,6 +526,11 @@ class EvictionQueue:
 
     def _deadlines_by_taint(self, pod: Pod) -> Iterable[Deadline]:
         return self._tracker.deadlines_of(pod, now=self._clock.now())
+
+
+def namespace_of(key: str) -> str:
+    """Return the namespace part of a pod key ``namespace/name``."""
+    return key.partition("/")[0]
 
 
 def request_of(verdict: EvictionDecision, pod: Pod, *, now: float) -> EvictionRequest:

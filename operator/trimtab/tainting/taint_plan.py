@@ -47,7 +47,7 @@ class TaintPlan(Struct, frozen=True):
     """The planned taints and pod deletions.
 
     Attributes:
-        taints: taints to add and remove, by node; ``None`` if kube-controller-manager runs the node lifecycle.
+        taints: taints to add and remove; ``None`` if kube-controller-manager runs the node lifecycle.
         deletions: pods to delete or evict, sorted by due time and then by ``namespace/name``.
         kept: failed nodes that are not tainted yet, zone by zone, followed by the pods on tainted nodes that are not
             evicted, sorted by ``namespace/name``.
@@ -66,11 +66,8 @@ def plan_taints(
     The plan uses node conditions but not Leases or heartbeats, because the age of the snapshot is unknown. Evictions
     are planned with the taints that the nodes will have after the plan is carried out.
 
-    Args:
-        snapshot: the cluster state.
-        spec: the spec of the TaintManager. Node taints are planned only in mode ``TaintAndEvict``.
-        now: the current time in seconds since the epoch.
-        recorded: ``nextDeadlines`` of the TaintManager's status, for taints without ``timeAdded``.
+    Node taints are planned only in mode ``TaintAndEvict``. ``now`` is in seconds since the epoch, and ``recorded`` is
+    ``nextDeadlines`` of the TaintManager's status, for taints without ``timeAdded``.
     """
     known = recorded_taints(snapshot, recorded, spec, now=now)
     if spec.mode != TAINT_AND_EVICT:
@@ -105,15 +102,11 @@ def _waiting(waiting: WaitingNode) -> Kept:
 
 def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
     """Yield the failed nodes that are not tainted because all zones are down."""
-    if not plan.memory.all_down:
-        return
-    for name in sorted(nodes):
-        status = ready_status(nodes[name])
-        if status in READY_KEYS and not no_execute_taints(nodes[name]):
-            message = (
-                f"condition Ready is {status}, but all zones are down: the operator is probably cut off from the nodes"
-            )
-            yield _kept_node(name, reasons.ALL_ZONES_DOWN, message)
+    why = "all zones are down: the operator is probably cut off from the nodes"
+    for name, node in sorted(nodes.items()):
+        status = ready_status(node)
+        if plan.memory.all_down and status in READY_KEYS and not no_execute_taints(node):
+            yield _kept_node(name, reasons.ALL_ZONES_DOWN, f"condition Ready is {status}, but {why}")
 
 
 def _kept_node(node: str, reason: str, message: str) -> Kept:
@@ -128,9 +121,7 @@ def plan_deletions(
     known: Mapping[str, NodeTaints] | None = None,
     changed: Mapping[str, Node] | None = None,
 ) -> TaintPlan:
-    """Plan the deletion of pods on nodes with NoExecute taints, without planning taints.
-
-    The plan ignores the mode and userTaintRates, because they do not affect deadlines.
+    """Plan the deletion of pods on nodes with NoExecute taints, regardless of the mode and userTaintRates.
 
     Args:
         snapshot: the cluster state.
@@ -150,14 +141,11 @@ def plan_deletions(
     kept = sorted((item for item in pods if item[0] not in found), key=lambda item: item[0])
     assumed = {(name, each.taint) for name in taints for each in taints[name].observed if is_assumed(each, now=now)}
     hows: dict[str, DeleteHow] = {policy.key: BY_EVICTION for policy in spec.taints if policy.policy == EVICT}
-    return TaintPlan(
-        None,
-        tuple(
-            _delete(each, hows.get(each.taint.key, "Delete"), now, assumed=(each.node, each.taint) in assumed)
-            for each in due
-        ),
-        tuple(_kept_pod(pod, taints[pod.node]) for _, pod in kept),
+    deletions = (
+        _delete(each, hows.get(each.taint.key, "Delete"), now, assumed=(each.node, each.taint) in assumed)
+        for each in due
     )
+    return TaintPlan(None, tuple(deletions), tuple(_kept_pod(pod, taints[pod.node]) for _, pod in kept))
 
 
 def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) -> Delete:
@@ -178,7 +166,15 @@ def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) ->
 
 
 def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
-    reason, message = _why_kept(pod, taints)
+    if pod.terminal:
+        reason, message = reasons.TERMINAL, "the pod is terminal"
+    elif pod.deleted is not None:
+        reason, message = reasons.TERMINATING, "the pod is already being deleted"
+    elif MIRROR_ANNOTATION in pod.annotations:
+        reason, message = reasons.MIRROR_POD, "mirror pod: the kubelet would recreate it"
+    else:
+        tolerated = ", ".join(format_taint(each.taint) for each in taints.observed)
+        reason, message = reasons.TOLERATES_TAINTS, f"tolerates {tolerated} forever"
     return Kept(
         kind="Pod",
         namespace=pod.namespace,
@@ -191,17 +187,6 @@ def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
     )
 
 
-def _why_kept(pod: Pod, taints: NodeTaints) -> tuple[str, str]:
-    if pod.terminal:
-        return reasons.TERMINAL, "the pod is terminal"
-    if pod.deleted is not None:
-        return reasons.TERMINATING, "the pod is already being deleted"
-    if MIRROR_ANNOTATION in pod.annotations:
-        return reasons.MIRROR_POD, "mirror pod: the kubelet would recreate it"
-    tolerated = ", ".join(format_taint(each.taint) for each in taints.observed)
-    return reasons.TOLERATES_TAINTS, f"tolerates {tolerated} forever"
-
-
 def recorded_taints(
     snapshot: Snapshot, deadlines: Iterable[NextDeadline], spec: TaintManagerSpec, *, now: float
 ) -> dict[str, NodeTaints]:
@@ -210,12 +195,6 @@ def recorded_taints(
     Nodes are omitted if the times of all their taints are known, or if there is no deadline of one of their pods. A
     deadline that does not match the pod, its node or the taint is ignored. A pod that was bound after the taint was
     added has a later deadline, so the earliest of several times is used.
-
-    Args:
-        snapshot: the cluster.
-        deadlines: ``nextDeadlines`` of the TaintManager's status.
-        spec: the spec of the TaintManager.
-        now: the current time in seconds since the epoch.
     """
     rule = TolerationRule.of(spec)
     found: dict[str, NodeTaints] = {}

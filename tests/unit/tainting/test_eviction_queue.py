@@ -578,7 +578,7 @@ async def test_failing_cache_delays_pods(cluster: Cluster, monkeypatch: pytest.M
     for number in range(5):
         cluster.pod(f"p{number}")
     manager = Manager(cluster, TaintManagerSpec(mode="TaintAndEvict", user_taint_rates=UserTaintRates(total=1)))
-    limits = manager.ending._queue
+    limits = manager.ending
     next_at_any_flow = limits.next_at_any_flow
 
     def fails() -> float:

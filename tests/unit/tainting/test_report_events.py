@@ -349,7 +349,7 @@ class TestFloods:
         for number in range(NODES + 3):
             events.taint_changed(change(f"n{number}"), "u")
         assert events.omitted == 12
-        assert len(events) == PODS + REFUSALS + NODES
+        assert (len(events._pods), len(events._refusals), len(events._nodes)) == (PODS, REFUSALS, NODES)
 
     @given(
         st.lists(

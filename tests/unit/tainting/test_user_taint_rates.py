@@ -11,12 +11,19 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tests.fakes.api import FakeApi
+from tests.fakes.caches import Caches
 from tests.fakes.clock import LoopClock
-from trimtab.api.taint_manager import UserTaintRates
+from tests.fakes.taint_reporter import FakeTaintReporter
+from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
+from trimtab.disruption.evictor import Evictor
 from trimtab.kube.objects import Taint
-from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import CATCH_UP, DuePod, DueQueue
+from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, TolerationRule
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.due_pods import DuePod
+from trimtab.tainting.eviction_queue import CATCH_UP, EvictionQueue
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -34,19 +41,10 @@ class Desk:
 
     def __init__(self, rates: UserTaintRates, *, workers: int = 1000) -> None:
         self.clock = LoopClock()
-        self.pods: dict[str, DuePod] = {}
         self.went: dict[str, float] = {}
         self.unlimited_from: dict[str, float] = {}
-        self.queue = DueQueue(
-            self._process,
-            rates=rates,
-            zone_of=lambda node: node,
-            unlimited_from=lambda pod: self.unlimited_from.get(pod.deadline.uid),
-            pods=self.pods,
-            workers=workers,
-            clock=self.clock,
-            stale=lambda: False,
-        )
+        self.queue = DeskQueue(self, rates, workers=workers)
+        self.pods = self.queue._pods
 
     async def _process(self, key: str) -> None:
         self.went[key.partition("/")[2]] = round(self.clock.monotonic(), 3)
@@ -54,7 +52,7 @@ class Desk:
     def add(self, *pods: DuePod) -> None:
         for pod in pods:
             self.pods[pod.deadline.key] = pod
-            self.queue.add(pod)
+            self.queue._add(pod)
 
     def drop(self, name: str) -> None:
         [key] = [key for key in self.pods if key.endswith(f"/{name}")]
@@ -71,7 +69,40 @@ class Desk:
         return [name for name in self.went if name not in before]
 
 
-def limits(spec: UserTaintRates, *pods: DuePod) -> DueQueue:
+class DeskQueue(EvictionQueue):
+    """Each node is a zone of its own."""
+
+    def __init__(self, desk: Desk, rates: UserTaintRates, *, workers: int) -> None:
+        caches = Caches()
+        services = TaintingDependencies(
+            api=FakeApi(),
+            evictor=Evictor(clock=desk.clock, view=caches.lister),
+            lister=caches.lister,
+            clock=desk.clock,
+            reporter=FakeTaintReporter(),
+            stale=lambda: None,
+            watches_verified_at=desk.clock.now,
+            namespace="trimtab",
+        )
+        spec = TaintManagerSpec(mode="EvictPods", user_taint_rates=rates)
+        tracker = TaintDeadlineTracker(caches.lister.items_on, TolerationRule())
+        super().__init__(services, spec, tracker, workers=workers)
+        self._desk = desk
+
+    def change_rates(self, rates: UserTaintRates) -> None:
+        self.configure(replace(self._spec, user_taint_rates=rates))
+
+    async def _process(self, key: str) -> None:
+        await self._desk._process(key)
+
+    def _zone_of(self, name: str) -> str:
+        return name
+
+    def _unlimited_from(self, entry: DuePod) -> float | None:
+        return self._desk.unlimited_from.get(entry.deadline.uid)
+
+
+def limits(spec: UserTaintRates, *pods: DuePod) -> EvictionQueue:
     desk = Desk(spec)
     desk.pods.update((pod.deadline.key, pod) for pod in pods)
     return desk.queue
@@ -118,8 +149,8 @@ async def test_unused_token_is_returned_once() -> None:
     first, second = due_pod("p1", due=1), due_pod("p2", due=2)
     desk.add(first, second)
     assert await desk.run(10) == ["p1"]
-    desk.queue.return_tokens(first)
-    desk.queue.return_tokens(first)
+    desk.queue._return_tokens(first)
+    desk.queue._return_tokens(first)
     assert await desk.run(1) == ["p2"]
     desk.add(due_pod("p3", due=3))
     assert await desk.run(80) == []
@@ -163,9 +194,9 @@ async def test_changed_rates_keep_the_order() -> None:
     desk = Desk(UserTaintRates(total=0.001))
     desk.add(*(due_pod(f"p{number}", due=-number) for number in range(4)))
     assert await desk.run(1) == ["p3"]
-    desk.queue.set_rates(UserTaintRates(per_zone=1))
+    desk.queue.change_rates(UserTaintRates(per_zone=1))
     assert await desk.run(1.5) == ["p2", "p1"]
-    desk.queue.set_rates(UserTaintRates())
+    desk.queue.change_rates(UserTaintRates())
     assert await desk.run(0.1) == ["p0"]
     assert desk.pods["n/p0"].held_since is None
     assert desk.pods["n/p0"].held == pytest.approx(2.5, abs=0.1)
@@ -180,7 +211,7 @@ async def test_pod_of_failed_node_bypasses_rates() -> None:
     assert await desk.run(4) == []
     assert await desk.run(3) == ["p2"]
     desk.unlimited_from["p3"] = desk.clock.now() - 100
-    desk.queue.check_limits(desk.pods["n/p3"])
+    desk.queue._check_limits(desk.pods["n/p3"])
     assert await desk.run(2) == ["p3"]
 
 

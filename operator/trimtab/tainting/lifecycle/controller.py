@@ -32,6 +32,7 @@ from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, sp
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
 from trimtab.tainting.lifecycle.record import LifecycleState, RecordWriter, build_record, restore_state, shift_times
 from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
+from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ WATCH_LAG_TIMEOUT: Final = 30.0
 """Seconds after which the status reports that the watches lag behind the API server."""
 
 WATCH_BEHIND_MESSAGE: Final = (
-    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until they catch up"
+    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until the watches catch "
+    "up"
 )
 
 CLOCK_TOLERANCE: Final = 1.0
@@ -87,7 +89,7 @@ class NodeLifecycleController(Loop):
         self._services = services
         self._settings = settings
         self._record_writer = RecordWriter(services.api, services.clock, namespace=services.namespace)
-        self._updater = NodeUpdater(services, done=self.wake)
+        self._updater = NodeUpdater(services, spend=self._spend_token, done=self.wake)
         self._marker = PodReadinessMarker(services)
         self._state = LifecycleState()
         self._plan: LifecyclePlan | None = None
@@ -156,7 +158,6 @@ class NodeLifecycleController(Loop):
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
             log.warning("Stopped the node lifecycle controller while its API requests were still in flight")
-        self._spend_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):
             problem = self._record_writer.problem or "timeout"
@@ -170,10 +171,8 @@ class NodeLifecycleController(Loop):
 
     async def _iterate(self) -> float:
         now = self._services.clock.now()
-        # 1. Shift stored times if the host's clock was set. Spend the rate limit tokens of answered requests, and drop
-        #    the updates that were not started.
+        # 1. Shift stored times if the host's clock was set, and drop the updates that were not started.
         self._correct_clock_change(now)
-        self._spend_tokens()
         self._updater.drop_pending()
         # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy. If they have been
         #    stale for longer, the planner pauses, and records since when: this time extends the grace periods.
@@ -255,9 +254,9 @@ class NodeLifecycleController(Loop):
             for name, zone in plan.zones.items()
         )
 
-    def _spend_tokens(self) -> None:
-        for spent in self._updater.take_spent():
-            self._state = spend_token(self._state, *spent)
+    def _spend_token(self, token: TakenToken, in_flight: int, at: float) -> None:
+        self._correct_clock_change(at)
+        self._state = spend_token(self._state, token, in_flight, at)
 
     def _record(self) -> None:
         """Persist the state.

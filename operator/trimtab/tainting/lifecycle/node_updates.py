@@ -159,19 +159,27 @@ class NodeUpdater:
 
     Args:
         services: the dependencies of the taint manager.
+        spend: called when a token is spent, with the number of updates of its zone that hold a token, including its
+            own, and with the time of the response.
         done: called whenever the update of a node has ended.
 
     Attributes:
         probe_results: the API server's responses for probed nodes, by node name.
     """
 
-    def __init__(self, services: TaintingDependencies, *, done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        services: TaintingDependencies,
+        *,
+        spend: Callable[[TakenToken, int, float], None],
+        done: Callable[[], None],
+    ) -> None:
         self.probe_results: dict[str, ProbeResult] = {}
         self._services = services
+        self._spend = spend
         self._done = done
         self._pending: dict[str, NodeUpdate] = {}
         self._busy: dict[str, NodeUpdate] = {}
-        self._spent: list[tuple[TakenToken, int, float]] = []
         self._failures: dict[str, int] = {}
         self._again: dict[str, float] = {}
         self._unseen: dict[str, _UnconfirmedWrite] = {}
@@ -179,21 +187,11 @@ class NodeUpdater:
             self._update, workers=WORKERS, clock=services.clock, metrics=services.queue_metrics.queue("node-updates")
         )
 
-    # ── for the loop ────────────────────────────────────────────────────────────────────────────────────────────
-
     def drop_pending(self) -> None:
         """Drop the updates that have not started."""
         for name in self._pending:
             self._queue.discard(name)
         self._pending.clear()
-
-    def take_spent(self) -> list[tuple[TakenToken, int, float]]:
-        """Return the tokens that were spent since the previous call, in the order of the responses.
-
-        Each has the number of updates of its zone that held a token, including its own, and the time of the response.
-        """
-        spent, self._spent = self._spent, []
-        return spent
 
     def in_flight(self) -> Counter[str]:
         """Return the number of updates that hold a rate limit token and have not ended yet, by zone."""
@@ -242,8 +240,6 @@ class NodeUpdater:
         self.drop_pending()
         return await self._queue.drain(seconds)
 
-    # ── workers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def run(self) -> None:
         """Execute updates until cancelled."""
         await self._queue.run()
@@ -261,8 +257,7 @@ class NodeUpdater:
             self._failed(update, "")
         finally:
             if update.token is not None and tainted:
-                now = self._services.clock.now()
-                self._spent.append((update.token, self.in_flight()[update.token.zone], now))
+                self._spend(update.token, self.in_flight()[update.token.zone], self._services.clock.now())
             del self._busy[name]
             self._done()
 

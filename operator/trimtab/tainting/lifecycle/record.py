@@ -104,30 +104,36 @@ def restore_state(record: LifecycleRecord, *, now: float) -> LifecycleState:
     Times in the future, which occur if the clock was set back, are replaced with the current time.
     """
     queue = sorted(record.queue.items(), key=lambda item: (item[1].since, item[0]))
-    return LifecycleState(
+    state = LifecycleState(
         heard={
-            name: NodeHealth(each.uid, (each.renewed, each.heartbeat), min(each.heard, now), recalled=True)
+            name: NodeHealth(each.uid, (each.renewed, each.heartbeat), each.heard, recalled=True)
             for name, each in sorted(record.silent.items())
         },
         queue={name: QueuedNode(each.uid, min(each.since, now)) for name, each in queue},
-        spent={zone: min(time, now) for zone, time in sorted(record.spent.items())},
+        spent=dict(sorted(record.spent.items())),
         all_down=record.all_down,
-        back=None if record.back is None else min(record.back, now),
-        stale_since=None if record.blind_since is None else min(record.blind_since, now),
+        back=record.back,
+        stale_since=record.blind_since,
     )
+    return _with_times(state, lambda time: min(time, now))
 
 
 def shift_times(memory: LifecycleState, seconds: float) -> LifecycleState:
     """Shift all times after the host's clock was set forward by ``seconds``, so that each is as long ago as before."""
+    return _with_times(memory, lambda time: time + seconds)
+
+
+def _with_times(memory: LifecycleState, changed: Callable[[float], float]) -> LifecycleState:
+    """Return the state with changed times, except the times of failure, which are read from the API server."""
     return replace(
         memory,
         heard={
-            name: replace(each, at=each.at + seconds, believed=each.believed + seconds)
+            name: replace(each, at=changed(each.at), believed=changed(each.believed))
             for name, each in memory.heard.items()
         },
-        spent={zone: time + seconds for zone, time in memory.spent.items()},
-        back=None if memory.back is None else memory.back + seconds,
-        stale_since=None if memory.stale_since is None else memory.stale_since + seconds,
+        spent={zone: changed(time) for zone, time in memory.spent.items()},
+        back=None if memory.back is None else changed(memory.back),
+        stale_since=None if memory.stale_since is None else changed(memory.stale_since),
     )
 
 

@@ -120,11 +120,8 @@ class TaintManagerMetrics:
             ["change", "key", "effect", "reason"],
             registry=registry,
         )
-        self._omitted = _gauge(
-            registry,
-            "dropped_events",
-            "Events that were dropped since the process started, because the queue was full.",
-        )
+        dropped = "Events that were dropped since the process started, because the queue was full."
+        self._omitted = _gauge(registry, "dropped_events", dropped)
         self._watch_age = _gauge(
             registry,
             "watch_age_seconds",
@@ -170,15 +167,12 @@ def _gauge(registry: CollectorRegistry, name: str, help_: str) -> Gauge:
 # --- events ---------------------------------------------------------------------------------------------------------
 
 PODS: Final = 10_000
-"""Maximum number of pods with queued events. The summary event of their node includes the count of further pods."""
-
 REFUSALS: Final = 2_000
 NODES: Final = 10_000
-"""Maximum number of queued events of refused pods, and maximum number of queued events of nodes."""
+"""Maximum numbers of queued events of pods, refused pods and nodes. The summary event of a node counts further pods."""
 
 SUMMARY_EVERY: Final = 60.0
-"""Minimum seconds between two summary events of a node. A summary event reports the number of its pods with a deadline.
-"""
+"""Minimum seconds between two summary events of a node, which report the number of its pods with a deadline."""
 
 _OF_EVICTIONS: Final = frozenset({reasons.DISRUPTION_BUDGET, reasons.EVICTION_IN_BACKGROUND})
 """Reasons for which only evictions are refused. All other reasons also apply to deletions."""
@@ -210,7 +204,8 @@ class Reporter:
     """Reports the changes that the taint manager makes or observes.
 
     Its methods neither block nor raise. A hundred failed nodes cause reports for 7,200 pods at once, and a restart for
-    up to 150,000. :meth:`run` sends the events.
+    up to 150,000. :meth:`run` sends the events. ``omitted`` is the number of events that were dropped because the queue
+    was full.
 
     Args:
         recorder: sends the events.
@@ -218,9 +213,6 @@ class Reporter:
         metrics: metrics of the taint manager.
         uid_of: returns the UID of a node by its name; ``""`` if it is unknown.
         history: records taints; ``None`` if no history is kept.
-
-    Attributes:
-        omitted: number of events that were dropped because the queue was full.
     """
 
     def __init__(
@@ -248,10 +240,6 @@ class Reporter:
         self._turns: list[tuple[float, str]] = []
         self._summed = RecentlyReported(window=SUMMARY_EVERY, most=NODES)
         self._pods: OrderedDict[str, DeadlineChange | DuePodOutcome | Occurrence] = OrderedDict()  # by pod UID
-
-    def __len__(self) -> int:
-        """Return the number of queued events."""
-        return len(self._refusals) + len(self._nodes) + len(self._summaries) + len(self._pods)
 
     async def run(self) -> None:
         """Send queued events until cancelled. The events that are still queued then are dropped."""
@@ -407,7 +395,7 @@ class Reporter:
             return
         for name in sorted(self._stuck - stuck.keys()):
             note = "no pods on the node are stuck terminating any more"
-            self.node_event(name, self._uid_of(name), reasons.PODS_NO_LONGER_STUCK, note, warning=False)
+            self.node_event(name, self._uid_of(name), reasons.PODS_NO_LONGER_STUCK, note)
         self._stuck = set(stuck)
 
     # --- the queue of events ------------------------------------------------------------------------------------------
@@ -423,10 +411,7 @@ class Reporter:
         return event if event is None or event.related is not None else replace(event, related=self._manager)
 
     def _take(self) -> Occurrence | None:
-        """Remove and return the next event: refusals first, then node events, then pod events.
-
-        Events of the same kind are returned in the order in which they were queued.
-        """
+        """Remove and return the next event: refusals first, then node events, then pod events, the oldest first."""
         if self._refusals:
             return _refusal(self._refusals.popitem(last=False)[1])
         if self._nodes:
@@ -487,9 +472,8 @@ def _end_of_pod(outcome: DuePodOutcome) -> Occurrence:
 
 def _summary(deadlines: Mapping[str, Deadline], node: ObjectReference) -> Occurrence:
     """Return the event on a node that reports its pods with a deadline."""
-    times = [each.due for each in deadlines.values()]
     taints = list(dict.fromkeys(format_taint(each.taint) for each in deadlines.values()))
-    first, last = (rfc3339(math.ceil(end(times))) for end in (min, max))
+    first, last = (format_due(end(deadlines.values(), key=lambda each: each.due)) for end in (min, max))
     when = f"at {first}" if first == last else f"between {first} and {last}"
     because = f"because of {'taint' if len(taints) == 1 else 'taints'} {named(taints)}"
     note = f"{plural(len(deadlines), 'pod')} due for eviction {when} {because}"
@@ -508,17 +492,16 @@ def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: st
 
 
 def _log(outcome: DuePodOutcome) -> None:
-    deadline = outcome.deadline
-    where = deadline.key, deadline.node
+    deadline, attempt = outcome.deadline, outcome.attempt
     fields = {
         **pod_fields(deadline.key, deadline.uid, deadline.node),
         "due": format_due(deadline),
         "taint": format_taint(deadline.taint),
         "result": outcome.result.value,
-        "reason": outcome.attempt.reason,
-        "detail": outcome.attempt.message,
+        "reason": attempt.reason,
+        "detail": attempt.message,
     }
+    level, text = logging.DEBUG, "Did not evict pod %s from node %s: %s"
     if outcome.result in _RETRIED:
-        log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.attempt.message, extra=fields)
-    else:
-        log.debug("Did not evict pod %s from node %s: %s", *where, outcome.attempt.message, extra=fields)
+        level, text = logging.WARNING, "Failed to evict pod %s from node %s; retrying: %s"
+    log.log(level, text, deadline.key, deadline.node, attempt.message, extra=fields)

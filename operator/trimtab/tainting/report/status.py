@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct, field
@@ -58,12 +58,11 @@ class Observation(Struct, frozen=True, kw_only=True):
         stale: the reason why the caches are too old to act on, if that lasts longer than a reconnect; else ``""``.
         deadlines: the deadlines of all pods, in any order.
         waiting: number of overdue pods in the eviction queue.
-        held: number of pods in the eviction queue that userTaintRates delays.
-        refused: the queued pods whose eviction or deletion was refused, the longest overdue first.
+        held: number of those that userTaintRates delays.
+        refused: those whose eviction or deletion was refused, the longest overdue first.
         stuck: unreachable nodes with pods that still exist after their grace period.
         actions: counts of the actions of this process.
         zones: the zones in the last iteration of the node lifecycle; empty except in TaintAndEvict mode.
-        waiting_evictions: the taint manager's pending evictions.
         lifecycle_problem: the reason why the node lifecycle is paused or fails; ``""`` if it works.
         task_failures: the errors of failed tasks, which will be restarted; ``""`` if there are none.
     """
@@ -86,6 +85,9 @@ class Observation(Struct, frozen=True, kw_only=True):
     task_failures: str = ""
 
 
+_OBSERVING: Final = "spec.mode is Observe: no pod is evicted and no node is tainted"
+
+
 def _ready(observed: Observation, counts: PodCounts) -> ConditionUpdate:
     if not observed.synced:
         message = observed.stale or "nodes and pods are not synced yet"
@@ -99,14 +101,10 @@ def _ready(observed: Observation, counts: PodCounts) -> ConditionUpdate:
     if counts.overdue:
         parts.append(f"{counts.overdue} of them overdue")
     parts += _describe_zones(observed)
-    if observed.mode == OBSERVE:
-        return condition(
-            READY,
-            True,
-            reasons.OBSERVING,
-            f"{', '.join(parts)}; spec.mode is Observe: no pod is evicted and no node is tainted",
-        )
-    return condition(READY, True, reasons.MANAGING_TAINTS, ", ".join(parts))
+    message, observing = ", ".join(parts), observed.mode == OBSERVE
+    if observing:
+        message = f"{message}; {_OBSERVING}"
+    return condition(READY, True, reasons.OBSERVING if observing else reasons.MANAGING_TAINTS, message)
 
 
 def _describe_zones(observed: Observation) -> Iterator[str]:
@@ -135,11 +133,10 @@ def _progressing(observed: Observation) -> ConditionUpdate:
         total = sum(zone.waiting for zone in lines)
         parts.append(f"{plural(total, 'failed node')} queued for tainting: zone {named(waiting)}")
     if not parts:
-        idle = "no pod is overdue" + (
-            ", no failed node is queued for tainting" if observed.mode == TAINT_AND_EVICT else ""
-        )
-        nothing = "spec.mode is Observe: no pod is evicted and no node is tainted" if observed.mode == OBSERVE else idle
-        return condition(PROGRESSING, False, reasons.IDLE, nothing)
+        idle = _OBSERVING if observed.mode == OBSERVE else "no pod is overdue"
+        if observed.mode == TAINT_AND_EVICT:
+            idle += ", no failed node is queued for tainting"
+        return condition(PROGRESSING, False, reasons.IDLE, idle)
     reason = reasons.EVICTING_PODS if observed.waiting else reasons.TAINTING_NODES
     return condition(PROGRESSING, True, reason, "; ".join(parts))
 
@@ -154,20 +151,13 @@ def _degraded(observed: Observation) -> ConditionUpdate:
     if observed.lifecycle_problem:
         wrong.append((reasons.NODE_LIFECYCLE_FAILED, f"node lifecycle: {observed.lifecycle_problem}"))
     if observed.refused:
-        first = observed.refused[0]
-        since = rfc3339(first.due.timestamp())
-        message = (
-            f"eviction of {plural(len(observed.refused), 'overdue pod')} refused: "
-            f"{first.namespace}/{first.pod}, due {since}: {first.message}"
-        )
-        wrong.append((reasons.PODS_REFUSED, message))
+        first, pods = observed.refused[0], plural(len(observed.refused), "overdue pod")
+        due = f"{first.namespace}/{first.pod}, due {rfc3339(first.due.timestamp())}"
+        wrong.append((reasons.PODS_REFUSED, f"eviction of {pods} refused: {due}: {first.message}"))
     if observed.stuck:
-        first_node = observed.stuck[0]
-        message = (
-            f"pods are stuck terminating on {plural(len(observed.stuck), 'unreachable node')} "
-            f"({named([each.name for each in observed.stuck])}); {first_node.name}: {first_node.message}"
-        )
-        wrong.append((reasons.PODS_STUCK, message))
+        stuck, nodes = observed.stuck[0], plural(len(observed.stuck), "unreachable node")
+        where = f"{nodes} ({named([each.name for each in observed.stuck])}); {stuck.name}: {stuck.message}"
+        wrong.append((reasons.PODS_STUCK, f"pods are stuck terminating on {where}"))
     if not wrong:
         return condition(DEGRADED, False, reasons.ALL_WELL, "no eviction is refused, and no pod is stuck terminating")
     return condition(DEGRADED, True, wrong[0][0], "; ".join(message for _, message in wrong))
@@ -185,9 +175,7 @@ MIN_WRITE_PERIOD: Final = 1.0
 REFUSED_BYTES: Final = 80_000
 ZONE_BYTES: Final = 40_000
 STUCK_BYTES: Final = 40_000
-"""Maximum bytes of each of the three lists in the status. ``nextDeadlines`` needs no limit in bytes, because it has at
-most 50 entries of at most 1.5 kB.
-"""
+"""Maximum bytes of each of the three lists in the status. The 50 entries of ``nextDeadlines`` need no such limit."""
 
 _WORST_FIRST: Final = {FULL: 0, PARTIAL: 1, NORMAL: 2}
 
@@ -230,10 +218,7 @@ def build_status(observed: Observation, previous: TaintManagerStatus, *, base: P
 
 
 def _urgent_fields(status: TaintManagerStatus) -> tuple[object, ...]:
-    """Return the fields whose changes are written immediately.
-
-    Others wait for :data:`WRITE_PERIOD`, because each of thousands of deletions changes numbers and deadlines.
-    """
+    """Return the fields whose changes are written immediately. Each of thousands of deletions changes the others."""
     return (
         *urgent_conditions(status),
         [(each.name, each.state) for each in status.zones],
@@ -247,9 +232,8 @@ worth_writing: Final = write_when(_urgent_fields, period=WRITE_PERIOD, minimum=M
 
 def status_writer(api: Api, clock: Clock, *, name: str = NAME) -> StatusWriter[TaintManagerStatus]:
     """Create the status writer of a TaintManager."""
-    return StatusWriter(
-        api, clock, resource=TAINT_MANAGERS, name=name, empty=TaintManagerStatus(), should_write=worth_writing
-    )
+    empty = TaintManagerStatus()
+    return StatusWriter(api, clock, resource=TAINT_MANAGERS, name=name, empty=empty, should_write=worth_writing)
 
 
 def next_deadlines(
@@ -257,7 +241,7 @@ def next_deadlines(
 ) -> tuple[tuple[NextDeadline, ...], int]:
     """Return the earliest deadlines, sorted by due time and pod, and the number of deadlines that are not included."""
     soonest = heapq.nsmallest(limit, deadlines, key=lambda each: (each.due, each.key))
-    return tuple(_next_deadline(each) for each in soonest), len(deadlines) - len(soonest)
+    return tuple(map(_next_deadline, soonest)), len(deadlines) - len(soonest)
 
 
 def overdue(deadlines: Collection[Deadline], *, now: float) -> int:
@@ -298,23 +282,27 @@ PROPOSAL: Final = (
 
 def refused_pods(entries: Iterable[DuePod]) -> tuple[RefusedPod, ...]:
     """Return the pods whose eviction or deletion was refused, the longest overdue first."""
-    refused = [(entry.deadline, entry.attempts, entry.last) for entry in entries if entry.last is not None]
-    return tuple(
-        RefusedPod(
-            namespace=deadline.key.partition("/")[0],
-            pod=deadline.key.partition("/")[2],
+    found = []
+    for entry in sorted(entries, key=lambda each: (each.deadline.due, each.deadline.key)):
+        last, deadline = entry.last, entry.deadline
+        if last is None or (last.result is not DuePodResult.REFUSED and entry.attempts < UNANSWERED_TRIES):
+            continue
+        namespace, _, name = deadline.key.partition("/")
+        message = truncate(last.message, MAX_MESSAGE_BYTES)
+        refused = RefusedPod(
+            namespace=namespace,
+            pod=name,
             node=deadline.node,
             due=to_time(deadline.due),
-            attempts=attempts,
-            message=truncate(last.message, MAX_MESSAGE_BYTES),
+            attempts=entry.attempts,
+            message=message,
         )
-        for deadline, attempts, last in sorted(refused, key=lambda each: (each[0].due, each[0].key))
-        if last.result is DuePodResult.REFUSED or (last.result is DuePodResult.FAILED and attempts >= UNANSWERED_TRIES)
-    )
+        found.append(refused)
+    return tuple(found)
 
 
 class StuckNodeFinder:
-    """Finds nodes whose pods are stuck terminating. It searches at most once in :data:`CHECK_PERIOD` seconds."""
+    """Finds nodes whose pods are stuck terminating, at most once in :data:`CHECK_PERIOD` seconds."""
 
     def __init__(self, services: TaintingDependencies) -> None:
         self._services = services
@@ -322,7 +310,7 @@ class StuckNodeFinder:
         self._again = 0.0
 
     def nodes(self) -> tuple[StuckNode, ...]:
-        """Return the stuck nodes sorted by name. The result is at most :data:`CHECK_PERIOD` seconds old."""
+        """Return the stuck nodes sorted by name."""
         now = self._services.clock.monotonic()
         if now >= self._again:
             self._again = now + CHECK_PERIOD
@@ -337,7 +325,9 @@ def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:
     included, because kube-controller-manager force-deletes their pods.
     """
     found = []
-    for name in sorted(_unreachable(lister.nodes)):
+    for name, node in sorted(lister.nodes.items()):
+        if not _unreachable(node):
+            continue
         pods = (pod for _, pod in lister.items_on(name))
         number = sum(pod.deleted is not None and pod.deleted + KUBELET_DELAY < now for pod in pods)
         if number:
@@ -346,9 +336,7 @@ def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:
     return tuple(found)
 
 
-def _unreachable(nodes: Mapping[str, Node]) -> Iterable[str]:
-    for name, node in nodes.items():
-        keys = {taint.key for taint in node.taints}
-        unknown = any(each.type == READY and each.status == "Unknown" for each in node.conditions)
-        if (unknown or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys:
-            yield name
+def _unreachable(node: Node) -> bool:
+    keys = {taint.key for taint in node.taints}
+    unknown = any(each.type == READY and each.status == "Unknown" for each in node.conditions)
+    return (unknown or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys

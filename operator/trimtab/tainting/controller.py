@@ -43,7 +43,7 @@ from trimtab.tainting.deadlines import (
 from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.eviction_queue import EvictionQueue
 from trimtab.tainting.lifecycle import NodeLifecycleController
-from trimtab.tainting.lifecycle.settings import lifecycle_settings
+from trimtab.tainting.lifecycle.node_health import lifecycle_settings
 from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
 from trimtab.tainting.report.status import StuckNodeFinder, refused_pods

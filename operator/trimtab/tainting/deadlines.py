@@ -33,17 +33,13 @@ from trimtab.kube.objects import Node, Pod, PodSpec, Taint, Toleration
 from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE, format_taint, tolerates
 
 SINCE_ANNOTATION: Final = "trimtab.dev/taints-since"
-"""The node annotation with the start times of taints whose ``timeAdded`` cannot be used: a JSON list of
-:class:`_RecordedTime`.
-"""
+"""The node annotation with the start times of taints whose ``timeAdded`` cannot be used."""
 
 SWAPPED: Final = {NOT_READY: UNREACHABLE, UNREACHABLE: NOT_READY}
 """Maps each of the two taint keys of an outage to the other one."""
 
 _MAX_ENTRIES: Final = 64
-"""Maximum number of entries in the annotation. No node has that many NoExecute taints, so longer annotations are
-rejected.
-"""
+"""Maximum number of entries in the annotation. No node has that many NoExecute taints: longer ones are rejected."""
 
 
 class ObservedTaint(Struct, frozen=True, gc=False):
@@ -110,10 +106,7 @@ def since_annotation(taints: NodeTaints) -> str | None:
 
 
 class _RecordedTime(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The start time of one taint in the annotation.
-
-    It applies only to the taint with this key, value and ``timeAdded``.
-    """
+    """The start time in the annotation of the taint with this key, value and ``timeAdded``."""
 
     key: str
     since: str
@@ -143,10 +136,7 @@ def _seconds(text: str) -> float:
 
 
 def _identity(taint: Taint) -> tuple[str, str, float | None]:
-    """Return the key, value and ``timeAdded`` of a taint, which identify it.
-
-    A new value may match other tolerations, and a new time means that the taint was added again.
-    """
+    """Identify a taint: a new value may match other tolerations, and with a new time it was added again."""
     return taint.key, taint.value, taint.time_added
 
 
@@ -221,10 +211,7 @@ def _tolerance_of_pod(tolerations: tuple[Toleration, ...], taint: Taint, rule: T
 
 
 def _rank(toleration: Toleration) -> tuple[bool, int, str, str, str, str]:
-    """Return the sort key: tolerations without a limit first, then by seconds.
-
-    The other fields make the choice independent of the order of the tolerations.
-    """
+    """Return the sort key: first tolerations without a limit, then by seconds, regardless of their order in the pod."""
     limited = toleration.seconds is not None
     seconds = max(0, toleration.seconds or 0)
     return limited, seconds, toleration.key, toleration.operator, toleration.value, toleration.effect
@@ -289,7 +276,7 @@ def start_on_node(pod: Pod, *, now: float) -> float:
 
 
 Item = tuple[str, Pod]
-"""A pod and its key ``namespace/name``, which the cache has already computed."""
+"""A pod and its key ``namespace/name``."""
 
 
 def deadlines(

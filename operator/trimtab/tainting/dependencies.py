@@ -29,16 +29,14 @@ class TaintingDependencies(Struct, frozen=True, kw_only=True):
     """Dependencies that all tasks of the taint manager share.
 
     Attributes:
-        api: the API client. It sends no request once another process may be the leader
-            (:class:`~trimtab.kube.api.LeaderOnlyApi`).
+        api: the API client, which sends no request once another process may be the leader.
         evictor: admits and sends the evictions and deletions of all controllers.
         lister: the caches of nodes, Leases and pods.
         clock: the wall clock and the monotonic clock.
         reporter: emits events, metrics and log lines.
         stale: returns the reason why the caches are too old to act on; ``None`` if they are up to date.
         watches_verified_at: returns the time at which the watches of nodes and Leases were last known to be up to date,
-            in seconds since the epoch. It is the earlier of the two watches' times; ``None`` if either watch was never
-            up to date.
+            in seconds since the epoch; ``None`` if either watch never was.
         namespace: namespace in which the operator runs.
         nodes_in_sync: returns whether the watch of nodes delivers every change; ``False`` during a relist.
         verify_watches: reads from the API server if the watches deliver no events, to keep ``watches_verified_at`` and

@@ -37,9 +37,14 @@ from trimtab.tainting.deadlines import (
     observe_taints,
     tolerance,
 )
-from trimtab.tainting.lifecycle.node_health import READY_KEYS, TaintChange, no_execute_taints, ready_status
+from trimtab.tainting.lifecycle.node_health import (
+    READY_KEYS,
+    TaintChange,
+    lifecycle_settings,
+    no_execute_taints,
+    ready_status,
+)
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle
-from trimtab.tainting.lifecycle.settings import lifecycle_settings
 from trimtab.tainting.lifecycle.zones import WaitingNode
 
 

@@ -22,7 +22,7 @@ from trimtab.kube.objects import Lease, Node
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.lifecycle import NodeLifecycleController
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.node_health import LifecycleSettings
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/shop/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, KubeObject, Lease, Node, NodeCondition, Pod, PodSpec, Taint
-from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
+from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, LifecycleSettings, ProbeResult, TaintChange
 from trimtab.tainting.lifecycle.node_updates import taint_patch
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
@@ -23,7 +23,6 @@ from trimtab.tainting.lifecycle.record import (
     encode_record,
     restore_state,
 )
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 ZONE = "topology.kubernetes.io/zone"

@@ -13,7 +13,7 @@ from tests.fixtures.golden import Golden
 from tests.unit.tainting.lifecycle_world import LEASES, NODES, PODS, RECORD, LivingCluster, Manager, micro, stamp
 from trimtab.api import reasons
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.node_health import LifecycleSettings
 from trimtab.tainting.lifecycle.zones import BURST
 
 pytestmark = pytest.mark.looptime

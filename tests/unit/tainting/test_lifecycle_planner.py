@@ -13,9 +13,9 @@ from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, no_
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.objects import Taint
+from trimtab.tainting.lifecycle.node_health import LifecycleSettings, lifecycle_settings
 from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import LifecycleState
-from trimtab.tainting.lifecycle.settings import LifecycleSettings, lifecycle_settings
 
 NOW = START + 1000.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

@@ -26,12 +26,11 @@ from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import ready_status
+from trimtab.tainting.lifecycle.node_health import STALE_WATCH_AFTER, LifecycleSettings, ready_status
 from trimtab.tainting.lifecycle.node_updates import NodeUpdater, node_updates
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
 from trimtab.tainting.lifecycle.record import LifecycleState, RecordWriter, build_record, restore_state, shift_times
-from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
 from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
+from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.node_patches import Operation, add_value, expect_value
 from trimtab.kube.objects import NODE_LEASES, TERMINAL_PHASES, Lease, Node, Pod, Taint
 from trimtab.kube.rules.taints import (
@@ -39,20 +40,58 @@ from trimtab.kube.rules.taints import (
     UNSCHEDULABLE,
 )
 from trimtab.tainting.deadlines import SWAPPED
-from trimtab.tainting.lifecycle.settings import ANSWER_AGE, RENEWAL, LifecycleSettings
+
+RENEWAL: Final = 10.0
+"""Seconds between two renewals of a kubelet's Lease: a quarter of its duration of 40 s (kubelet v1.36)."""
+
+STALE_WATCH_AFTER: Final = 2 * RENEWAL
+"""Seconds without any event from the watches after which the node lifecycle pauses."""
+
+ANSWER_AGE: Final = RENEWAL
+"""Seconds for which the result of a probe is valid."""
+
+
+class LifecycleSettings(Struct, frozen=True, kw_only=True):
+    """The fields of :class:`~trimtab.api.taint_manager.NodeLifecycle` as seconds and rates, with upstream's defaults.
+
+    Planning reads them for each node, so durations are not parsed each time. ``node_monitor_period`` is the maximum
+    between two iterations, in addition to the minimum of 0.2 s.
+    """
+
+    node_monitor_period: float = 5.0
+    node_monitor_grace_period: float = 50.0
+    node_startup_grace_period: float = 60.0
+    node_eviction_rate: float = 0.1
+    secondary_node_eviction_rate: float = 0.01
+    large_cluster_size_threshold: int = 50
+    unhealthy_zone_threshold: float = 0.55
+    full_disruption_eviction_rate: float = 0.1
+
+
+def lifecycle_settings(spec: NodeLifecycle) -> LifecycleSettings:
+    """Convert the node lifecycle settings of a TaintManager to numbers."""
+    return LifecycleSettings(
+        node_monitor_period=float(spec.monitor_period_seconds),
+        node_monitor_grace_period=float(spec.monitor_grace_seconds),
+        node_startup_grace_period=float(spec.startup_grace_seconds),
+        node_eviction_rate=spec.node_eviction_rate,
+        secondary_node_eviction_rate=spec.secondary_node_eviction_rate,
+        large_cluster_size_threshold=spec.large_cluster_size_threshold,
+        unhealthy_zone_threshold=spec.unhealthy_zone_threshold,
+        full_disruption_eviction_rate=spec.full_disruption_rate,
+    )
+
 
 NEVER: Final = -math.inf
-"""A time earlier than any other."""
 
 Stamp = tuple[float | None, float | None]
 """``renewTime`` of a node's Lease and the heartbeat time in its status, both from the kubelet's clock."""
 
 
 class NodeHealth(Struct, frozen=True, gc=False):
-    """The last heartbeat of a node.
+    """The last heartbeat of a node. That of a deleted node does not apply to a new node with the same name.
 
     Attributes:
-        uid: UID of the node. The health of a deleted node does not apply to a new node with the same name.
         stamp: the timestamps in the node's Lease and status.
         at: the time at which this process observed the last change in the timestamps.
         renewal: seconds between two renewals, derived from the Lease's duration; at least the default.
@@ -268,9 +307,7 @@ def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
     reported them. The result depends only on the times in the objects, so it is the same after a restart. It includes
     pods that are bound later, which upstream handles separately.
 
-    Args:
-        pods: the pods on a node whose Ready condition is not True.
-        since: the time at which the node stopped being ready, in seconds since the epoch.
+    ``pods`` are those of a node that stopped being ready at the time ``since``.
     """
     return [
         pod
@@ -318,9 +355,7 @@ PRESSURE_KEYS: Final = {
 
 UNKNOWN: Final = "Unknown"
 MARKED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
-"""The conditions that are set to Unknown on a node without heartbeats. NetworkUnavailable is not reported by the
-kubelet.
-"""
+"""The conditions of a node without heartbeats that are set to Unknown: those that the kubelet reports."""
 
 NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values(), UNSCHEDULABLE})
 NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())

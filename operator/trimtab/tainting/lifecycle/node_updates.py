@@ -32,6 +32,7 @@ from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import (
+    ANSWER_AGE,
     READY,
     READY_KEYS,
     MarkUnknown,
@@ -40,7 +41,6 @@ from trimtab.tainting.lifecycle.node_health import (
     stamp_of,
 )
 from trimtab.tainting.lifecycle.planner import LifecyclePlan
-from trimtab.tainting.lifecycle.settings import ANSWER_AGE
 from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)

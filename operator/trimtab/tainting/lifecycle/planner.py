@@ -20,9 +20,11 @@ from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.lifecycle.node_health import (
     NEVER,
     READY_KEYS,
+    STALE_WATCH_AFTER,
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
+    LifecycleSettings,
     MarkUnknown,
     ProbeResult,
     QueuedNode,
@@ -39,7 +41,6 @@ from trimtab.tainting.lifecycle.node_health import (
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
-from trimtab.tainting.lifecycle.settings import STALE_WATCH_AFTER, LifecycleSettings
 from trimtab.tainting.lifecycle.zones import (
     TakenToken,
     WaitingNode,
@@ -183,8 +184,11 @@ def _plan_writes(
     changes, failed = _no_execute_changes(nodes, ready, memory, now)
     queue = {} if memory.all_down else queued(memory.queue, failed, now=now)
     queues = _Queues(nodes, ready, slower, settings, memory, now, "True" not in pessimistic.values(), in_flight)
-    for zone, names in sorted(queues.by_zone(queue).items()):
-        changes += queues.serve(slower[zone], names, resting, queue)
+    names: dict[str, list[str]] = {}
+    for name in queue:
+        names.setdefault(zone_of(nodes[name].labels), []).append(name)
+    for zone in sorted(names):
+        changes += queues.serve(slower[zone], names[zone], resting, queue)
     # 3. Plan the NoSchedule taints.
     for name, node in nodes.items():
         changes += no_schedule_changes(node, ready[name], now=now)
@@ -313,13 +317,6 @@ class _Queues:
             if time is not None and spent.get(zone, NEVER) < time <= self._now + 1.0:
                 spent[zone] = min(self._now, time + 1.0)  # a taint time is truncated to whole seconds
         return dict(sorted(spent.items()))
-
-    def by_zone(self, queue: Mapping[str, QueuedNode]) -> dict[str, list[str]]:
-        """Return the queued nodes of each zone, in the order of the queue."""
-        found: dict[str, list[str]] = {}
-        for name in queue:
-            found.setdefault(zone_of(self._nodes[name].labels), []).append(name)
-        return found
 
     def serve(
         self, zone: Zone, names: list[str], resting: Collection[str], queue: Mapping[str, QueuedNode]

@@ -72,7 +72,7 @@ class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: float) -> LifecycleRecord:
-    """Build the record from the state. Everything that can be restored from the Node objects is omitted.
+    """Build the record from the state, without what can be restored from the Node objects.
 
     For example, the queue position of an Unknown node follows from ``lastTransitionTime`` of its Ready condition. It is
     recorded only if that condition has changed since the node failed. The record is therefore small even if all nodes

@@ -19,8 +19,7 @@ from trimtab.api.taint_manager import ZoneState
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
-from trimtab.tainting.lifecycle.node_health import QueuedNode, no_execute_taints
-from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.node_health import LifecycleSettings, QueuedNode, no_execute_taints
 
 NORMAL: Final = "Normal"
 PARTIAL: Final = "PartialDisruption"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,7 +20,7 @@ from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import BUDGETS, PODS, Resource
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult, EvictionAction, EvictionDecision, attempt_of
+from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult, EvictionDecision, attempt_of
 from trimtab.tainting.eviction_queue import MESSAGE, TIMEOUT, request_of
 
 IMAGE = "registry.example.com/none"
@@ -53,7 +53,7 @@ def evictor() -> Evictor:
     return Evictor(clock=SYSTEM_CLOCK, view=NoPods())
 
 
-def request(deadline: Deadline, action: EvictionAction = EvictionAction.DELETE) -> tuple[EvictionRequest, Pod]:
+def request(deadline: Deadline, action: Literal["Delete", "Evict"] = "Delete") -> tuple[EvictionRequest, Pod]:
     namespace, _, name = deadline.key.partition("/")
     pod = Pod(namespace=namespace, name=name, uid=deadline.uid)
     return request_of(EvictionDecision(action, deadline, math.inf), pod, now=SYSTEM_CLOCK.now()), pod
@@ -66,11 +66,11 @@ async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
     return None if response is None else attempt_of(response, done=DuePodResult.DELETED)
 
 
-async def send(api: Transport, deadline: Deadline, *, action: EvictionAction = EvictionAction.DELETE) -> DuePodAttempt:
+async def send(api: Transport, deadline: Deadline, *, action: Literal["Delete", "Evict"] = "Delete") -> DuePodAttempt:
     acting = evictor()
     permit = acting.admit(*request(deadline, action))
     assert isinstance(permit, Permit)
-    done = DuePodResult.DELETED if action is EvictionAction.DELETE else DuePodResult.EVICTED
+    done = DuePodResult.DELETED if action == "Delete" else DuePodResult.EVICTED
     return attempt_of(await acting.send(permit, api, timeout=TIMEOUT), done=done)
 
 
@@ -112,7 +112,7 @@ async def test_pod_with_another_uid_is_neither_patched_nor_deleted_nor_evicted(a
     assert marked is not None
     assert marked.result is DuePodResult.GONE
     assert (await send(api, other)).result is DuePodResult.GONE
-    assert (await send(api, other, action=EvictionAction.EVICT)).result is DuePodResult.GONE
+    assert (await send(api, other, action="Evict")).result is DuePodResult.GONE
     assert not await conditions(api, namespace, "db")
     assert "deletionTimestamp" not in (await verbs.get(api, PODS, "db", namespace=namespace))["metadata"]
 
@@ -131,7 +131,7 @@ async def test_budget_refusal_names_the_budget(api: Transport, namespace: str) -
     await verbs.create(api, BUDGETS, budget, namespace=namespace)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}  # else no budget is asked
     await verbs.merge_patch(api, PODS, "kept", {"status": status}, namespace=namespace, subresource="status")
-    response = await send(api, deadline, action=EvictionAction.EVICT)
+    response = await send(api, deadline, action="Evict")
     assert (response.result, response.refuser) == (DuePodResult.REFUSED, "PodDisruptionBudget")
     assert "disruption budget two" in response.message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -172,36 +172,22 @@ def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:
     return failed.result is DuePodResult.FAILED and entry.failed_marks < MARK_TRIES
 
 
-class EvictionAction(enum.Enum):
-    """What to do with a due pod."""
-
-    DELETE = "Delete"
-    EVICT = "Evict"
-    WAIT = "Wait"  # the pod is not due yet
-    NOTHING = "Nothing"
-
-
 class EvictionDecision(Struct, frozen=True, gc=False):
     """The decision on a due pod.
 
     Attributes:
-        action: the action.
+        action: whether to evict or to delete the pod; ``None`` to send no request now.
         deadline: the pod's current deadline.
         evict_until: for Evict, the time after which the pod is deleted instead, in seconds since the epoch.
         waited: whether the pod is deleted because its evictions were refused for ``maximumWait``.
-        why: the result to report if no request is necessary; else ``None``.
+        why: the result to report if no request will be necessary; ``None`` if the pod is due, or will be due later.
     """
 
-    action: EvictionAction
+    action: Literal["Delete", "Evict"] | None
     deadline: Deadline
     evict_until: float = 0.0
     waited: bool = False
     why: DuePodAttempt | None = None
-
-    @property
-    def acts(self) -> bool:
-        """Return whether a request is necessary now."""
-        return self.action in (EvictionAction.DELETE, EvictionAction.EVICT)
 
 
 def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
@@ -241,19 +227,19 @@ def decide(
     elif current is None or current.uid != former.uid or current.node != pod.node or not subject_to_taints(pod):
         why = not_due("no taint sets a deadline for the pod any more")
     if pod is None or current is None or why is not None:
-        return EvictionDecision(EvictionAction.NOTHING, former, why=why)
+        return EvictionDecision(None, former, why=why)
     if current.due > now:
-        return EvictionDecision(EvictionAction.WAIT, current)
+        return EvictionDecision(None, current)
     if current.taint.key not in maximum_waits:
-        return EvictionDecision(EvictionAction.DELETE, current)
+        return EvictionDecision("Delete", current)
     ends = (
         (one.due + maximum_waits.get(one.taint.key, 0.0), one.taint.key in maximum_waits)
         for one in (current, *deadlines_by_taint(pod))
     )
     evict_until, by_waiting = min(ends)
     if now < evict_until:
-        return EvictionDecision(EvictionAction.EVICT, current, evict_until)
-    return EvictionDecision(EvictionAction.DELETE, current, evict_until, waited=by_waiting)
+        return EvictionDecision("Evict", current, evict_until)
+    return EvictionDecision("Delete", current, evict_until, waited=by_waiting)
 
 
 def _gone(message: str) -> DuePodAttempt:

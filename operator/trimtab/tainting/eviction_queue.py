@@ -37,7 +37,6 @@ from trimtab.tainting.due_pods import (
     DuePodAttempt,
     DuePodOutcome,
     DuePodResult,
-    EvictionAction,
     EvictionDecision,
     attempt_of,
     decide,
@@ -161,14 +160,14 @@ class EvictionQueue:
         if pod is None or pod.processing:  # the worker evaluates the pod anyway
             return
         verdict = self._decide(pod)
-        if not verdict.acts:
+        if verdict.action is None:
             self._postpone_or_finish(pod, verdict)
             return
         self._apply_deadline(pod, verdict.deadline)
         if pod.held_since is not None:
             self._check_limits(pod)
         elif pod.evicting and self._backs_off(pod):  # it may be deleted earlier than its eviction is retried
-            left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
+            left = verdict.evict_until - self._clock.now() if verdict.action == "Evict" else 0.0
             self.work.add_after(key, left)
 
     def taints_changed(self, name: str) -> None:
@@ -231,7 +230,7 @@ class EvictionQueue:
         if permit is None:
             return
         # 3. Mark the pod before a deletion. It may change during that request.
-        evicts = verdict.action is EvictionAction.EVICT
+        evicts = verdict.action == "Evict"
         is_marked = evicts or marked(pod, permit.pod, now=self._clock.monotonic())
         if not is_marked and not await self._mark(pod, permit):
             return
@@ -255,13 +254,13 @@ class EvictionQueue:
             self._add(pod)  # the queue is paused while the caches are stale
             return None
         verdict = self._decide(pod)
-        if not verdict.acts:
+        if verdict.action is None:
             self._postpone_or_finish(pod, verdict)
             return None
         if verdict.waited and not pod.eviction_requested:
             # maximumWait is over, but no eviction was tried, because the process was down or a rate limit delayed it.
             # Try one eviction, which is overdue; if it is refused, the retry follows at once and deletes the pod.
-            verdict = replace(verdict, action=EvictionAction.EVICT, waited=False)
+            verdict = replace(verdict, action="Evict", waited=False)
         pod.deadline = verdict.deadline
         pod.ended = False  # if it was true, the watch has not shown the end of the pod in time
         return verdict
@@ -274,7 +273,7 @@ class EvictionQueue:
         found = self._services.evictor.admit(request_of(verdict, pod, now=now), pod)
         if isinstance(found, Permit):
             return found
-        left = verdict.evict_until - now if verdict.action is EvictionAction.EVICT else 0.0
+        left = verdict.evict_until - now if verdict.action == "Evict" else 0.0
         self._requeue_after(entry, min(found.retry_after, left) if left > 0.0 else found.retry_after)
         return None
 
@@ -305,7 +304,7 @@ class EvictionQueue:
             self._handle(pod, replace(failed, uncertain=False))
             return False
         verdict = self._evaluate(pod)
-        if verdict is not None and verdict.action is EvictionAction.DELETE:
+        if verdict is not None and verdict.action == "Delete":
             return True
         evictor.cancel(permit)
         if verdict is not None:
@@ -369,7 +368,7 @@ class EvictionQueue:
         wait = self._services.evictor.retry_delay(uid, REQUESTER, by_budget=by_budget, retry_after=answer.retry_after)
         if pod.evicting:  # at most until the pod is deleted instead, according to its current deadlines
             verdict = self._decide(pod)
-            left = verdict.evict_until - self._clock.now() if verdict.action is EvictionAction.EVICT else 0.0
+            left = verdict.evict_until - self._clock.now() if verdict.action == "Evict" else 0.0
             wait = max(0.0, min(wait, left))
         self._requeue_after(pod, wait)
 
@@ -535,7 +534,7 @@ def namespace_of(key: str) -> str:
 
 def request_of(verdict: EvictionDecision, pod: Pod, *, now: float) -> EvictionRequest:
     """Build the request to delete or evict a pod with the pod's own grace period."""
-    deadline, evicts = verdict.deadline, verdict.action is EvictionAction.EVICT
+    deadline, evicts = verdict.deadline, verdict.action == "Evict"
     namespace, _, name = deadline.key.partition("/")
     return EvictionRequest(
         namespace=namespace,

@@ -36,7 +36,6 @@ from trimtab.tainting.due_pods import (
     DuePod,
     DuePodAttempt,
     DuePodResult,
-    EvictionAction,
     EvictionDecision,
     attempt_of,
     decide,
@@ -53,23 +52,23 @@ OTHER = replace(DUE, taint=taint("b"))
 
 # --- what is to be done ----------------------------------------------------------------------------------------------
 
-JUDGED: dict[str, tuple[Deadline | None, Pod | None, tuple[EvictionAction, DuePodResult | None]]] = {
-    "due": (DUE, WEB, (EvictionAction.DELETE, None)),
-    "by eviction": (OTHER, WEB, (EvictionAction.EVICT, None)),
-    "due later": (LATER, WEB, (EvictionAction.WAIT, None)),
-    "not due at all": (None, WEB, (EvictionAction.NOTHING, DuePodResult.NOT_DUE)),
-    "gone": (DUE, None, (EvictionAction.NOTHING, DuePodResult.GONE)),
-    "another of its name": (DUE, replace(WEB, uid="u2"), (EvictionAction.NOTHING, DuePodResult.GONE)),
-    "another of its name in the book": (replace(DUE, uid="u2"), WEB, (EvictionAction.NOTHING, DuePodResult.NOT_DUE)),
-    "being deleted": (DUE, replace(WEB, deleted=START + 5), (EvictionAction.NOTHING, DuePodResult.GONE)),
-    "ended": (DUE, replace(WEB, phase="Failed"), (EvictionAction.NOTHING, DuePodResult.NOT_DUE)),
-    "elsewhere": (DUE, replace(WEB, node="n2"), (EvictionAction.NOTHING, DuePodResult.NOT_DUE)),
+JUDGED: dict[str, tuple[Deadline | None, Pod | None, tuple[str | None, DuePodResult | None]]] = {
+    "due": (DUE, WEB, ("Delete", None)),
+    "by eviction": (OTHER, WEB, ("Evict", None)),
+    "due later": (LATER, WEB, (None, None)),
+    "not due at all": (None, WEB, (None, DuePodResult.NOT_DUE)),
+    "gone": (DUE, None, (None, DuePodResult.GONE)),
+    "another of its name": (DUE, replace(WEB, uid="u2"), (None, DuePodResult.GONE)),
+    "another of its name in the book": (replace(DUE, uid="u2"), WEB, (None, DuePodResult.NOT_DUE)),
+    "being deleted": (DUE, replace(WEB, deleted=START + 5), (None, DuePodResult.GONE)),
+    "ended": (DUE, replace(WEB, phase="Failed"), (None, DuePodResult.NOT_DUE)),
+    "elsewhere": (DUE, replace(WEB, node="n2"), (None, DuePodResult.NOT_DUE)),
 }
 
 
 @pytest.mark.parametrize(("found", "there", "expected"), JUDGED.values(), ids=JUDGED)
 def test_decision_for_due_pod(
-    found: Deadline | None, there: Pod | None, expected: tuple[EvictionAction, DuePodResult | None]
+    found: Deadline | None, there: Pod | None, expected: tuple[str | None, DuePodResult | None]
 ) -> None:
     verdict = decide(DUE, found, there, maximum_waits={"b": 60.0}, now=START + 1)
     assert (verdict.action, verdict.why and verdict.why.result) == expected
@@ -78,13 +77,13 @@ def test_decision_for_due_pod(
 @pytest.mark.parametrize(
     ("at", "other", "expected"),
     [
-        (59, None, (EvictionAction.EVICT, 60, False)),
-        (60, None, (EvictionAction.DELETE, 60, True)),
-        (10, replace(DUE, due=START + 30), (EvictionAction.EVICT, 30, False)),
-        (30, replace(DUE, due=START + 30), (EvictionAction.DELETE, 30, False)),
-        (10, replace(DUE, due=START + 90), (EvictionAction.EVICT, 60, False)),
-        (10, replace(OTHER, taint=taint("c"), due=START + 20), (EvictionAction.EVICT, 25, False)),
-        (25, replace(OTHER, taint=taint("c"), due=START + 20), (EvictionAction.DELETE, 25, True)),
+        (59, None, ("Evict", 60, False)),
+        (60, None, ("Delete", 60, True)),
+        (10, replace(DUE, due=START + 30), ("Evict", 30, False)),
+        (30, replace(DUE, due=START + 30), ("Delete", 30, False)),
+        (10, replace(DUE, due=START + 90), ("Evict", 60, False)),
+        (10, replace(OTHER, taint=taint("c"), due=START + 20), ("Evict", 25, False)),
+        (25, replace(OTHER, taint=taint("c"), due=START + 20), ("Delete", 25, True)),
     ],
     ids=[
         "waits",
@@ -97,7 +96,7 @@ def test_decision_for_due_pod(
     ],
 )
 def test_eviction_turns_into_deletion_after_maximum_wait(
-    at: float, other: Deadline | None, expected: tuple[EvictionAction, float, bool]
+    at: float, other: Deadline | None, expected: tuple[str, float, bool]
 ) -> None:
     verdict = decide(
         OTHER,
@@ -127,8 +126,8 @@ def test_another_taint_never_extends_the_wait(more: list[Deadline], fewer: list[
 
     some, all_ = judged(fewer), judged(fewer + more)
     assert all_.evict_until <= some.evict_until <= START + 60
-    assert (all_.action is EvictionAction.DELETE) == (all_.evict_until <= START + at)
-    assert not (some.action is EvictionAction.DELETE and all_.action is EvictionAction.EVICT)
+    assert (all_.action == "Delete") == (all_.evict_until <= START + at)
+    assert not (some.action == "Delete" and all_.action == "Evict")
 
 
 def test_maximum_waits_by_taint_key() -> None:

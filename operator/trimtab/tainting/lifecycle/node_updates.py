@@ -217,7 +217,7 @@ class NodeUpdater:
     def resting(self) -> frozenset[str]:
         """Return the nodes that do not block the queue of their zone.
 
-        These are nodes whose NoExecute taint is being written, and nodes whose update has failed repeatedly.
+        Their NoExecute taint is being written, or their update has failed repeatedly.
         """
         updates = (*self._busy.values(), *(each.update for each in self._unseen.values()))
         failing = {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}

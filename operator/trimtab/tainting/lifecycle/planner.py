@@ -280,7 +280,10 @@ def _no_execute_changes(
 
 
 class _Queues:
-    """Takes failed nodes from the queues of their zones, as fast as the rates of the zones allow."""
+    """Takes failed nodes from the queues of their zones, as fast as the rates of the zones allow.
+
+    ``in_doubt`` is whether every node is not ready or has missed heartbeats.
+    """
 
     def __init__(
         self,
@@ -295,11 +298,8 @@ class _Queues:
     ) -> None:
         self.waiting: list[WaitingNode] = []
         self.taken: dict[str, TakenToken] = {}
-        self._nodes = nodes
-        self._ready = ready
-        self._now = now
-        self._in_doubt = in_doubt  # whether every node is not ready or has missed heartbeats
-        self._in_flight = in_flight
+        self._nodes, self._ready, self._now = nodes, ready, now
+        self._in_doubt, self._in_flight = in_doubt, in_flight
         self._open_at = None if memory.back is None else memory.back + settings.node_monitor_grace_period
         self.spent = self._last_taken({zone: time for zone, time in memory.spent.items() if zone in zones})
 

@@ -151,15 +151,12 @@ class ActiveTasks:
     ``lifecycle`` is ``None`` except in TaintAndEvict mode.
     """
 
-    def __init__(
-        self, dependencies: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker
-    ) -> None:
-        services = replace(dependencies, stale=lambda: dependencies.stale() or dependencies.stalled_watch())
+    def __init__(self, shared: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker) -> None:
+        services = replace(shared, stale=lambda: shared.stale() or shared.stalled_watch())
         self.eviction_queue = EvictionQueue(services, spec, tracker)
         self.stuck_nodes = StuckNodeFinder(services)
         self.lifecycle: NodeLifecycleController | None = None
         self._services = services
-        self._spec = spec
         self._tracker = tracker
         self._tasks = TaskSupervisor("taint manager", services.clock)
         self.since_annotations = SinceAnnotations(services, tracker.taints)
@@ -175,7 +172,7 @@ class ActiveTasks:
         """Return the errors of tasks that have failed and will be restarted."""
         return "; ".join(problem for _, problem in sorted(self._tasks.problems.items()))
 
-    async def start(self) -> None:
+    async def start(self, spec: TaintManagerSpec) -> None:
         """Start all tasks, and set a timer for each deadline of the tracker."""
         for deadline in self._tracker.deadlines.values():
             self._deadline_timers.set(deadline.key, deadline.due, deadline)
@@ -185,11 +182,10 @@ class ActiveTasks:
         self._tasks.start("eviction queue", self.eviction_queue.run)
         self._tasks.start("deadline timers", self._deadline_timers.run)
         self._tasks.start("node annotations", self.since_annotations.run)
-        await self._configure_lifecycle(self._spec)
+        await self._configure_lifecycle(spec)
 
     async def configure(self, spec: TaintManagerSpec) -> None:
         """Apply a new spec in EvictPods or TaintAndEvict mode."""
-        self._spec = spec
         self.eviction_queue.configure(spec)
         await self._configure_lifecycle(spec)
 
@@ -361,13 +357,13 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         rule = TolerationRule.of(spec)
         if spec is not self._applied:
             self._services.reporter.configure(spec, uid=self.uid)
-        if self._observer is None:
-            observer = DeadlineObserver(self._services, rule)
-            observer.start(read_annotations=spec.mode != OBSERVE)
-            self._observer = observer  # assigned last: if start() fails, the next iteration retries
-        else:
+        if self._observer is not None:
             self._observer.update(rule)
-        return self._observer
+            return self._observer
+        observer = DeadlineObserver(self._services, rule)
+        observer.start(read_annotations=spec.mode != OBSERVE)
+        self._observer = observer  # assigned last: if start() fails, the next iteration retries
+        return observer
 
     async def _configure_tasks(self, spec: TaintManagerSpec, observer: DeadlineObserver) -> None:
         """Start, reconfigure or stop the eviction and taint tasks, according to the mode."""
@@ -379,7 +375,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         elif self._tasks is None:
             self._tasks = observer.tasks = ActiveTasks(self._services, spec, observer.tracker)
             try:
-                await self._tasks.start()
+                await self._tasks.start(spec)
             except Exception:
                 await self._stop_tasks(remove_annotations=False)  # the next iteration starts all of them again
                 raise

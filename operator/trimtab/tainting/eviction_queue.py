@@ -64,8 +64,7 @@ TIMEOUT: Final = 30.0
 CONFIRM_TIMEOUT: Final = 30.0
 """Seconds within which the watch must show the deletion of a pod after the API server granted it or answered 404.
 
-After that the pod is evaluated again, because a proxy in front of a starting API server may answer every request with
-404.
+After that the pod is evaluated again: a proxy in front of a starting API server may answer every request with 404.
 """
 
 MAX_WAIT: Final = 60.0
@@ -201,8 +200,8 @@ class EvictionQueue:
         self._stopping = True
         if not await self.work.drain(seconds):
             left = self.work.statistics().processing
-            log = "Stopped the taint manager's eviction queue while %d eviction requests were in flight"
-            logger.warning(log, left)
+            stopped = "Stopped the taint manager's eviction queue while %d eviction requests were in flight"
+            logger.warning(stopped, left)
 
     async def _process(self, key: str) -> None:
         pod = self._pods.get(key)

@@ -27,10 +27,7 @@ def register(
     The finalizer of a TaintManager delays its deletion until trimtab's annotation has been removed from all nodes, or
     until :data:`~trimtab.controller.kopf_handlers.CLEANUP_TIMEOUT` has passed.
 
-    Args:
-        registry: Kopf's handler registry of the operator.
-        services: the dependencies of the taint manager.
-        post: sends queued events. It runs from the start of the operator until its end.
+    ``post`` sends queued events. It runs from the start of the operator until its end.
     """
     tasks: list[asyncio.Future[None]] = []
 

@@ -60,8 +60,8 @@ MAX_QUIET_FAILURES: Final = 3
 """Number of consecutive failures after which a node no longer blocks the queue of its zone, and an event is emitted."""
 
 WATCH_TIMEOUT: Final = 30.0
-"""Seconds within which the watch must show a write or the deletion of a node. After that, the node is planned again,
-because the response was wrong: a proxy in front of a starting API server may answer every request with 404.
+"""Seconds within which the watch must show a write or the deletion of a node. After that, the node is planned again: a
+proxy in front of a starting API server may answer every request with 404.
 """
 
 RETRIES_PER_SECOND: Final = 100

@@ -323,6 +323,26 @@ class Tokens:
         self.taken.add(flow)
 
 
+async def test_key_whose_limit_has_ended_passes_at_the_time_of_its_delay() -> None:
+    free: set[str] = set()
+
+    class Ending(Tokens):
+        def flow_of(self, key: str) -> Hashable | None:
+            return None if key in free else namespace(key)
+
+    recorded = Recorded(rate_limiter=Ending(), workers=9)
+    recorded.add("a/0", "a/1", "a/2", "a/3")
+    for key, seconds in (("a/1", 5.0), ("a/2", 5.0), ("a/3", 5.0)):
+        recorded.queue.add_after(key, seconds)
+    recorded.queue.reschedule("a/3", None)
+    async with recorded.running():
+        await asyncio.sleep(1)
+        free |= {"a/1", "a/3"}
+        await asyncio.sleep(9)
+    assert recorded.calls == [("a/0", 0), ("a/1", 5)]
+    assert recorded.queue.statistics().rate_limited == 2
+
+
 async def test_returned_token_admits_the_next_key_of_the_namespace() -> None:
     tokens = Tokens()
     recorded = Recorded(rate_limiter=tokens, workers=9)

@@ -17,9 +17,7 @@ from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines import Deadline, subject_to_taints
 
 MARK_LIFETIME: Final = 60.0
-"""Seconds for which the condition DisruptionTarget is assumed to be set after it was written, even if the watch does
-not show it.
-"""
+"""Seconds for which the condition DisruptionTarget counts as set after it was written, even if no watch shows it."""
 
 MARK_TRIES: Final = 3
 """Maximum attempts to write the condition DisruptionTarget. If all fail, the pod is deleted without the condition."""
@@ -44,9 +42,7 @@ _MEANING: Final = {
     ResponseCode.REFUSED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
     ResponseCode.REJECTED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
 }
-"""The result and the reason for each response code. Other codes, except that of a success, mean Failed and
-DeletionFailed.
-"""
+"""The result and the reason for each response code. Other codes of failures mean Failed and DeletionFailed."""
 
 
 class DuePodAttempt(Struct, frozen=True, gc=False):

@@ -71,10 +71,6 @@ STOP_TIMEOUT: Final = 5.0
 class NodeLifecycleController(Loop):
     """Runs the iterations of the node lifecycle. :mod:`~trimtab.tainting.lifecycle.planner` decides what to do.
 
-    Args:
-        services: the dependencies of the taint manager.
-        settings: grace periods, thresholds and rates.
-
     Attributes:
         held: the reason why the node lifecycle is paused, as a code of :mod:`trimtab.api.reasons`; ``""`` if it is not
             paused.

@@ -157,14 +157,8 @@ class NodeUpdater:
     shows the change. After a failure, the node is retried with backoff. The update of a node that the plan took from
     its zone's queue holds a rate limit token, which is spent when the API server may have added the taint.
 
-    Args:
-        services: the dependencies of the taint manager.
-        spend: called when a token is spent, with the number of updates of its zone that hold a token, including its
-            own, and with the time of the response.
-        done: called whenever the update of a node has ended.
-
-    Attributes:
-        probe_results: the API server's responses for probed nodes, by node name.
+    ``spend`` is called when a token is spent, with the number of updates of its zone that hold a token, including its
+    own, and with the time of the response. ``done`` is called whenever the update of a node has ended.
     """
 
     def __init__(

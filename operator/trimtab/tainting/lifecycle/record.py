@@ -170,8 +170,7 @@ RETRY: Final = Backoff(initial=0.5, maximum=10.0)
 class RecordWriter(LatestWriter[LifecycleRecord]):
     """Reads the record of the node lifecycle from its ConfigMap, and writes it when it changes.
 
-    Attributes:
-        problem: the reason why the last request failed; ``""`` if it succeeded.
+    ``problem`` is the reason why the last request failed; ``""`` if it succeeded.
     """
 
     def __init__(self, api: Api, clock: Clock, *, namespace: str) -> None:
@@ -229,7 +228,7 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
 
 
 def truncate_record(record: LifecycleRecord) -> LifecycleRecord:
-    """Truncate the record to the size of a ConfigMap. The nodes that stopped renewing their Leases last are omitted.
+    """Omit the nodes that stopped renewing their Leases last, so that the record fits into a ConfigMap.
 
     About 6,000 nodes fit. If the process restarts, the others get a new grace period.
     """

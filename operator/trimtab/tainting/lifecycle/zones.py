@@ -36,15 +36,10 @@ BURST: Final = 0.25
 
 
 class Zone(Struct, frozen=True, gc=False):
-    """The state of a zone, and the node counts that determine it.
+    """The state of a zone, the node counts that determine it, and its rate in nodes per second.
 
-    Attributes:
-        name: ``region/zone`` from the node labels; ``""`` for nodes without these labels, which form a zone of their
-            own.
-        state: one of :data:`NORMAL`, :data:`PARTIAL`, :data:`FULL`.
-        ready: number of ready nodes.
-        not_ready: number of nodes that are not ready or have no Ready condition.
-        rate: nodes per second that may get a NoExecute taint.
+    Its name is ``region/zone`` from the node labels, or ``""`` for nodes without these labels, which form a zone of
+    their own. ``not_ready`` includes nodes that have no Ready condition.
     """
 
     name: str
@@ -129,16 +124,10 @@ def all_down(found: Iterable[Zone]) -> bool:
 
 
 class WaitingNode(Struct, frozen=True, gc=False):
-    """A failed node that is queued for tainting.
+    """A failed node that is queued for tainting, with a code of :mod:`trimtab.api.reasons` for the delay.
 
-    Attributes:
-        node: name of the node.
-        zone: name of the node's zone.
-        place: position in the queue of the zone, starting at 1.
-        due: the time at which the node will be tainted if nothing changes; ``None`` while the rate is 0 or tainting is
-            paused.
-        reason: a reason code of :mod:`trimtab.api.reasons` for the delay.
-        message: describes the position, and the state and rate of the zone.
+    ``place`` is its position in the queue of the zone, starting at 1. ``due`` is the time at which the node will be
+    tainted if nothing changes; ``None`` while the rate is 0 or tainting is paused.
     """
 
     node: str

@@ -262,7 +262,7 @@ def _next_deadline(deadline: Deadline) -> NextDeadline:
 
 
 MAX_MESSAGE_BYTES: Final = 1024
-"""Maximum length in bytes of a message in the status."""
+"""Maximum length of a message in the status."""
 
 UNANSWERED_TRIES: Final = 3
 """Number of attempts without a response after which a pod is reported as refused."""

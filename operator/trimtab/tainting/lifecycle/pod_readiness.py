@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trimtab.api.plan import rfc3339
-from trimtab.controller.loop import Loop
+from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.objects import Pod
@@ -42,17 +42,18 @@ EXPEDITE_PERIOD: Final = 10.0
 """Minimum seconds between two immediate retries of all refused pods, each triggered by a successful patch of one."""
 
 
-class PodReadinessMarker(Loop):
+class PodReadinessMarker:
     """Sets the pods on the not-ready nodes of the last plan to not ready."""
 
     def __init__(self, services: TaintingDependencies) -> None:
-        super().__init__("pod readiness", services.clock, rest=SCAN_PERIOD)
         self._services = services
-        self._not_ready_nodes: Mapping[str, float] = {}
+        self._failed: Mapping[str, float] = {}
         self._sent: dict[str, str] = {}  # by pod UID: the resource version to which the patch applied
         self._wanted: dict[str, Pod] = {}  # by pod UID
         self._errors: list[str] = []
         self._expedited_at = 0.0
+        self._changed = asyncio.Event()
+        self._component = Component("pod readiness")  # until it runs
         self._queue = WorkQueue(
             self._mark,
             workers=WORKERS,
@@ -64,9 +65,10 @@ class PodReadinessMarker(Loop):
 
     def put(self, failed: Mapping[str, float]) -> None:
         """Replace the not-ready nodes whose pods are patched, with the time at which each stopped being ready."""
-        self._not_ready_nodes = failed
+        self._failed = failed
         if failed:
-            self.wake()
+            self._changed.set()
+            self._component.expect()
         else:
             self._sent.clear()
 
@@ -76,16 +78,24 @@ class PodReadinessMarker(Loop):
 
     async def scan(self) -> None:
         """Queue the pods that must be patched whenever nodes have failed, until cancelled."""
-        await self._iterate_until_closed()
+        component = self._component = current_component()
+        while True:
+            component.idle()
+            await self._changed.wait()
+            component.begin()
+            self._changed.clear()
+            try:
+                await self._queue_pods()
+            except Exception:  # an error with one pod must not prevent the patches of the others
+                log.exception("Failed to set the Ready condition of pods on not-ready nodes to False: unexpected error")
+            component.succeed(SCAN_PERIOD)
+            await self._services.clock.sleep(SCAN_PERIOD)
 
-    async def _failed(self, error: Exception) -> None:
-        del error  # it is logged; the next plan starts another scan
-
-    async def _iterate(self) -> None:
+    async def _queue_pods(self) -> None:
         """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
         wanted: dict[str, Pod] = {}
         before, self._sent = self._sent, {}
-        for place, (name, since) in enumerate(self._not_ready_nodes.items(), start=1):
+        for place, (name, since) in enumerate(self._failed.items(), start=1):
             for pod in self._pods_to_mark(name, since):
                 if before.get(pod.uid) == pod.resource_version:
                     self._sent[pod.uid] = pod.resource_version  # the watch does not show the patch yet
@@ -111,7 +121,7 @@ class PodReadinessMarker(Loop):
 
     async def _mark(self, uid: str) -> Retry | None:
         pod = self._wanted.get(uid)
-        if pod is None or self._services.stale() is not None or pod.node not in self._not_ready_nodes:
+        if pod is None or self._services.stale() is not None or pod.node not in self._failed:
             return None
         not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._services.clock.now())}
         try:

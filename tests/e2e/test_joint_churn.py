@@ -185,6 +185,7 @@ def settled_churn(
     patience = 180 if proxy is None else 420
 
     def settled() -> bool:
+        churn.tend()  # an operator that lost its Lease on a busy machine ends, and a kubelet would restart it
         churn.replace_mistaken()
         return all_run(joint) and all_run(joint, "guarded")
 

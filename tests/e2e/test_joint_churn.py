@@ -44,7 +44,7 @@ from tests.fixtures.churn import (
     stateful_set,
     steps,
 )
-from tests.fixtures.churn_report import churn_table, takeovers
+from tests.fixtures.churn_report import churn_table, without_leader
 from tests.fixtures.cluster_history import History
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.fault_proxy import ALL, ANSWERED, READS, WATCHES, WRITES, Fault, FaultProxy, fault_proxy
@@ -185,7 +185,6 @@ def settled_churn(
     patience = 180 if proxy is None else 420
 
     def settled() -> bool:
-        churn.tend()  # an operator that lost its Lease on a busy machine ends, and a kubelet would restart it
         churn.replace_mistaken()
         return all_run(joint) and all_run(joint, "guarded")
 
@@ -195,9 +194,8 @@ def settled_churn(
     churn.measure()
     bounds = {} if proxy is None else {"late": LATE_WITH_FAULTS, "stale": STALE_WITH_FAULTS}
     history = History(joint.audit.all())
-    if churn.takeovers:
-        joint.downtimes += takeovers(history, churn.takeovers)
     if joint.elects:
+        joint.downtimes += without_leader(history)
         found += writes_after_lease(history)
     found += churn_violations(joint, **bounds)
     verdict = f"{len(found)} violations" if joint.audit.exists() else "no audit log, invariants not checked"
@@ -259,7 +257,7 @@ def everything(
             try:
                 yield joint, churn, None
             finally:
-                churn.thaw()
+                churn.close()
         return
     with (
         own_joint_cluster(
@@ -274,7 +272,7 @@ def everything(
         try:
             yield joint, churn, proxy
         finally:
-            churn.thaw()
+            churn.close()
 
 
 @pytest.mark.timeout(EVERYTHING_SECONDS + 1800 * (1 + SHRINK_RUNS))

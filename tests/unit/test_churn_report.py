@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
-from tests.fixtures.churn_report import actions, takeovers
+from tests.fixtures.churn_report import actions, takeovers, without_leader
 from tests.fixtures.cluster_history import History
 
 
@@ -36,6 +36,12 @@ def test_takeover_ends_with_the_first_lease_of_another_process() -> None:
 
 def test_takeover_that_never_comes_is_left_out() -> None:
     assert takeovers(History([lease(0, "a"), lease(10, "a")]), [5.0]) == []
+
+
+def test_time_without_a_leader_begins_with_its_last_renewal() -> None:
+    history = History([lease(0, "a"), lease(10, "a"), lease(29, "b"), lease(31, "b"), lease(60, "c")])
+
+    assert without_leader(history) == [(10.0, 29.0), (31.0, 60.0)]
 
 
 def test_size_changes_of_the_operator_are_counted_by_direction() -> None:

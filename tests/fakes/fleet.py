@@ -39,7 +39,6 @@ PLURALS = {
     "MachineSet": SETS,
     "Machine": MACHINES,
     "PodDisruptionBudget": BUDGETS,
-    "ReplicaSet": "/apis/apps/v1/namespaces/shop/replicasets",
 }
 
 
@@ -245,12 +244,6 @@ class Fleet(FakeApi):
             manifest = pod(f"new-{self._made}").unschedulable().manifest()
             manifest["spec"] = {key: value for key, value in old["spec"].items() if key != "nodeName"}
             manifest["metadata"] |= {key: old["metadata"][key] for key in ("labels", "ownerReferences")}
-            template = self.objects.get(f"{self.plurals['ReplicaSet']}/{owners[0]['name']}", {}).get("spec", {})
-            node_name = template.get("template", {}).get("spec", {}).get("nodeName")
-            if node_name:
-                manifest["spec"]["nodeName"] = node_name
-                manifest["status"] = old["status"]
-                manifest["metadata"]["creationTimestamp"] = self._now()
             self._store(f"{PODS}/{manifest['metadata']['name']}", manifest)
 
     # --- the API server ------------------------------------------------------------------------------------------

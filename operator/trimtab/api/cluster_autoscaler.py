@@ -224,13 +224,11 @@ class ScaleDown(Spec, frozen=True):
     max_hold: Annotated[
         GoDuration | None,
         go_duration_doc(
-            "Maximum time for which a pod can block the removal of a node with the annotation "
-            "cluster-autoscaler.kubernetes.io/safe-to-evict, with the value false or on-completion, or because its "
-            "template permits no other node: with nodeName, a node selector or a required node affinity that no other "
-            "node can match, or requests that exceed every node. After this time, such a pod is evicted although its "
-            "replacement fits on no other node. The time starts when a pod or a PodDisruptionBudget first blocks the "
-            "removal. The time does not restart if the pod changes or is replaced. PodDisruptionBudgets are never "
-            f"ignored. If unset, pods can block removals indefinitely. {OURS}",
+            "Maximum time for which the pod annotation cluster-autoscaler.kubernetes.io/safe-to-evict, with the value "
+            "false or on-completion, can block the removal of a node. The time starts when an annotation or a "
+            "PodDisruptionBudget first blocks the removal. The time does not restart if the annotation changes or the "
+            "pod is replaced. PodDisruptionBudgets are never ignored. If unset, annotations can block removals "
+            f"indefinitely. {OURS}",
         ),
     ] = None
     replace: Annotated[

@@ -253,13 +253,13 @@ class UnneededNode(Status, frozen=True):
 
 
 class HeldNode(Status, frozen=True):
-    """A node whose removal is blocked only by pods, see spec.scaleDown.maxHold, or PodDisruptionBudgets."""
+    """A node whose removal is blocked only by pod annotations or PodDisruptionBudgets."""
 
     name: Annotated[ObjectName, doc("Name of the node.")]
     since: Annotated[
         datetime,
         doc(
-            "Time at which pods or PodDisruptionBudgets began to block the removal of the node. "
+            "Time at which pod annotations or PodDisruptionBudgets began to block the removal of the node. "
             "spec.scaleDown.maxHold is measured from this time."
         ),
     ]
@@ -473,8 +473,8 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     held: Annotated[
         tuple[HeldNode, ...],
         bounded(
-            "Nodes whose removal is blocked only by PodDisruptionBudgets, annotations of pods or pods that can run on "
-            "no other node, longest blocked first. Empty if spec.scaleDown.maxHold is not set.",
+            "Nodes whose removal is blocked only by pod annotations or PodDisruptionBudgets, longest blocked first. "
+            "Empty if spec.scaleDown.maxHold is not set.",
             limit=MAX_HELD,
             **ATOMIC,
         ),

@@ -571,9 +571,8 @@ BLOCKED_BY_POD: Final = "BlockedByPod"
 BLOCKED_BY_ON_COMPLETION_POD: Final = "BlockedByOnCompletionPod"
 """The node is kept until one of its pods has run to completion (``safe-to-evict: on-completion``)."""
 HELD_TOO_LONG: Final = "HeldTooLong"
-"""A PodDisruptionBudget has blocked the removal for longer than ``maxHold``, because it allows no disruptions, or
-because it selects a pod whose template sets ``nodeName``. trimtab never overrides the budget, so an administrator
-should act. The message names the pod."""
+"""A PodDisruptionBudget that allows no disruptions has blocked the removal for longer than ``maxHold``. trimtab never
+overrides the budget, so an administrator should act. The message names the pod and the budget."""
 NO_PLACE_TO_MOVE_PODS: Final = "NoPlaceToMovePods"
 """A pod of the node fits on no other node. The message names the pod and lists kube-scheduler's reasons."""
 NEEDED_FOR_OTHER_PODS: Final = "NeededForOtherPods"

@@ -53,7 +53,6 @@ class Operator:
         self.stale: str | None = None
         self.records = False
         self.plans = True
-        self.not_held: frozenset[str] = frozenset()
         self.kept: dict[str, str] = {}
         self.history = FakeHistory()
         self.evictor = Evictor(clock=fleet.clock, view=fleet.caches.lister, limits=limits)
@@ -79,7 +78,7 @@ class Operator:
             nodes = nodes_of(snapshot)
             made = scale_down.ScaleDownPlan()
             if self.spec is not None:
-                made = scale_down.plan(snapshot, found, self.spec, now=now, not_held=self.not_held)
+                made = scale_down.plan(snapshot, found, self.spec, now=now)
         self.kept = {each.name: f"{each.reason}: {each.message}" for each in made.kept}
         if self.begins_first and self.spec is not None:
             self.removals.begin(made.actions, self.spec, found)

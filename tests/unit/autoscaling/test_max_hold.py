@@ -1,4 +1,4 @@
-"""How long pods can block the removal of a node: ``scaleDown.maxHold``."""
+"""How long pods may hold a node that scale-down would remove: ``scaleDown.maxHold``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import budget, pod, pv, pvc, replica_set
-from tests.fakes.fleet import Fleet
-from tests.unit.autoscaling.removal_operator import Operator, running
+from tests.builders import budget
 from tests.unit.autoscaling.scale_down_plans import (
     NOW,
     group,
@@ -129,113 +127,3 @@ def test_removal_continues_after_max_hold():
         assert (found.reason if found is not None else "") == reason
         review = review_nodes(snapshot, build_groups, spec, ("n1",), now=NOW, not_held=not_held)["n1"]
         assert getattr(review, "reason", "") == (reasons.BLOCKED_BY_POD if reason else reasons.UNDERUTILIZED)
-
-
-HOSTNAME = "kubernetes.io/hostname"
-
-
-def template(**spec: Any) -> Any:
-    return (
-        replica_set("web")
-        .of_pods(pod().cpu("500m").memory("1Gi").labels(app="web"))
-        .merge(spec={"template": {"spec": spec}})
-    )
-
-
-def on_host(operator: str, *values: str) -> Any:
-    return web("p", "n1").node_affinity({"key": HOSTNAME, "operator": operator, "values": list(values)})
-
-
-PINNED: dict[str, list[Any]] = {
-    "nodeName in the template": [web("p", "n1"), template(nodeName="n1")],
-    "node selector with the hostname": [web("p", "n1").node_selector({HOSTNAME: "n1"})],
-    "node affinity with the hostname": [on_host("In", "n1", "gone")],
-    "impossible node selector in the template": [
-        web("p", "n1").merge(metadata={"generation": 2}),
-        template(nodeSelector={"no": "such-node"}),
-    ],
-    "request larger than any node": [
-        web("p", "n1").merge(metadata={"generation": 2}),
-        template(containers=[{"name": "c", "resources": {"requests": {"cpu": "100"}}}]),
-    ],
-}
-
-
-@pytest.mark.parametrize("parts", PINNED.values(), ids=PINNED)
-def test_pinned_pod_holds_a_node_until_max_hold(parts):
-    objects = cluster(*parts)
-    made = planned(*objects, scaleDown={"enabled": True}, status=held_since(1000 * HOUR))
-    assert (removed(made), made.held) == ({}, {})
-    made = planned(*objects, scaleDown=DOWN, status=held_since(HOUR - 1))
-    assert (removed(made), made.held) == ({}, {"n1": NOW - HOUR + 1})
-    assert "held for" in kept_messages(made)["n1"]
-    made = planned(*objects, scaleDown=DOWN, status=held_since(HOUR))
-    assert (removed(made), made.held) == ({"n1": {}}, {"n1": NOW - HOUR})
-
-
-NOT_PINNED: dict[str, list[Any]] = {
-    "the cluster is full": [web("p", "n1"), web("full", "n2", cpu="1")],
-    "another node that the pod names is full": [on_host("In", "n1", "n2"), web("full", "n2", cpu="1")],
-    "a new node would do": [on_host("NotIn", "n2")],
-    "anti-affinity needs a node of its own": [
-        web("p", "n1").anti_affinity(),
-        web("q", "n2", cpu="100m").anti_affinity(),
-    ],
-    "its volume exists only on the node": [
-        web("p", "n1").node_selector({HOSTNAME: "n1"}).volume("persistentVolumeClaim", claimName="data"),
-        pvc().bound_to("volume-1"),
-        pv().claimed_by("data").on("n1"),
-    ],
-}
-
-
-@pytest.mark.parametrize("parts", NOT_PINNED.values(), ids=NOT_PINNED)
-def test_pod_that_lacks_room_does_not_count_as_hold(parts):
-    for since in (0.0, 1000 * HOUR):
-        made = planned(*cluster(*parts), scaleDown=DOWN, status=held_since(since))
-        assert removed(made) == {}
-    made = planned(*cluster(*parts), scaleDown=DOWN)
-    assert (kept_reasons(made)["n1"], made.held) == (reasons.NO_PLACE_TO_MOVE_PODS, {})
-
-
-def test_pods_of_other_namespaces_need_a_place_although_the_hold_ended():
-    """A pinned pod never causes the eviction of a pod that fits on no other node."""
-    pinned, full = web("p", "n1").node_selector({HOSTNAME: "n1"}), web("full", "n2", cpu="1")
-    theirs = pod("theirs", namespace="other").on("n1").cpu("500m").owned_by("ReplicaSet", "theirs").ready()
-    made = planned(*cluster(pinned, full, theirs), scaleDown=DOWN, status=held_since(2 * HOUR))
-    assert (removed(made), kept_reasons(made)["n1"]) == ({}, reasons.NO_PLACE_TO_MOVE_PODS)
-    assert "other/theirs" in kept_messages(made)["n1"]
-    made = planned(*cluster(pinned, theirs), scaleDown=DOWN, status=held_since(2 * HOUR))
-    assert removed(made) == {"n1": {"other/theirs": "n2"}}
-
-
-def test_pdb_of_a_pod_that_returns_to_its_node_applies_after_max_hold():
-    """The replacement would end with the machine, without an eviction."""
-    guarded = [web("p", "n1").labels(app="guarded"), template(nodeName="n1")]
-    guarded.append(budget("guard").selecting(app="guarded").allowing(1))
-    made = planned(*cluster(*guarded), scaleDown=DOWN, status=held_since(2 * HOUR))
-    assert (removed(made), kept_reasons(made)["n1"]) == ({}, reasons.HELD_TOO_LONG)
-
-
-def test_pending_pod_for_a_node_whose_hold_ended_does_not_keep_it():
-    """It replaces a pod that was evicted for the removal."""
-    pending = pod("next").cpu("500m").owned_by("ReplicaSet", "web").node_selector({HOSTNAME: "n1"}).unschedulable()
-    of = group(size=2)
-    objects = [of, worker("n1", of), worker("n2", of), web("other", "n2", cpu="3"), pending]
-    assert removed(planned(*objects, scaleDown=DOWN)) == {}
-    assert removed(planned(*objects, scaleDown=DOWN, status=held_since(HOUR))) == {"n1": {}}
-
-
-async def test_node_is_drained_although_pods_return_to_it():
-    fleet = Fleet()
-    fleet.group("a", "n1")
-    fleet.group("b", "n2", unneeded=False)
-    fleet.add(template(nodeName="n1"))
-    fleet.web("p", "n1")
-    operator = Operator(fleet, scaleDown={"enabled": True, "unneededTime": "1m", "maxHold": "1h"})
-    operator.removals.ignore_holds(frozenset({"n1"}))
-    operator.not_held = frozenset({"n1"})
-    async with running(operator):
-        await operator.until(lambda: fleet.nodes() == ["n2"])
-    assert fleet.evictions == ["p"]
-    assert fleet.lost == ["new-1"]  # ended with the machine

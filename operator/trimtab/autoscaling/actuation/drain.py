@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from trimtab.api import reasons
-from trimtab.autoscaling.actuation.node_markers import removal_markers
 from trimtab.autoscaling.actuation.removal import RemovalControl, RemovalEnded, RemovalResult, RemovalSettings, failed
 from trimtab.autoscaling.actuation.removal_review import RemovalReview
 from trimtab.autoscaling.scale_down import STRATEGY
@@ -30,35 +29,20 @@ ENABLE_DAEMON_SET_EVICTION: Final = "cluster-autoscaler.kubernetes.io/enable-ds-
 """Annotation of DaemonSet pods. Its value "true" or "false" overrides the settings for the pod."""
 
 
-def pods_to_evict(pods: Sequence[Pod], node: Node | None, returning: Collection[str] = ()) -> list[Pod]:
+def pods_to_evict(pods: Sequence[Pod], node: Node | None) -> list[Pod]:
     """Return the pods to evict before a node is removed: running pods except static pods and DaemonSet pods.
 
-    Pods that controllers replace on the same node until it no longer exists are not evicted either: if the node is not
-    ready, pods that were created with its name and have not started, and otherwise pods that the given controllers
-    created during the drain.
+    If the node is not ready, pods that were created with its name and have not started are not evicted either. Their
+    controllers would replace them on the same node until it no longer exists.
 
     Args:
         pods: all pods of the node.
         node: the node; ``None`` if it no longer exists.
-        returning: UIDs of controllers, see :meth:`~.removal_review.RemovalReview.returning`.
     """
     found = [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]
-    if node is None:
+    if node is None or not unready(node):
         return found
-    if unready(node):
-        found = [pod for pod in found if pod.phase != "Pending" or not bound_by_name(pod)]
-    since = removal_markers(node).since
-    return found if since is None else [pod for pod in found if not _returned(pod, returning, since)]
-
-
-def evictable_pods(review: RemovalReview, name: str) -> list[Pod]:
-    """Return the pods to evict before the node with this name is removed, see :func:`pods_to_evict`."""
-    return pods_to_evict(review.pods(name), review.node(name), review.returning(name))
-
-
-def _returned(pod: Pod, returning: Collection[str], since: float) -> bool:
-    owner = pod.controller
-    return owner is not None and owner.uid in returning and pod.created is not None and pod.created > since
+    return [pod for pod in found if pod.phase != "Pending" or not bound_by_name(pod)]
 
 
 def terminating_pods(pods: Sequence[Pod], *, now: float) -> list[Pod]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.plan import RemoveNode
-from trimtab.autoscaling.actuation.drain import Drain, daemon_set_pods, evictable_pods
+from trimtab.autoscaling.actuation.drain import Drain, daemon_set_pods, pods_to_evict
 from trimtab.autoscaling.actuation.node_markers import (
     DELAY_DELETION,
     markers_of,
@@ -471,7 +471,8 @@ class NodeRemoval:
         return self._dependencies.review.pods(self.state.node)
 
     def _pods_to_evict(self) -> list[Pod]:
-        return evictable_pods(self._dependencies.review, self.state.node)
+        review = self._dependencies.review
+        return pods_to_evict(review.pods(self.state.node), review.node(self.state.node))
 
 
 def started_state(action: RemoveNode, *, now: float) -> RemovalState:

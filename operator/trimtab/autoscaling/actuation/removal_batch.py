@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.bounds import plural
 from trimtab.api.plan import rfc3339
-from trimtab.autoscaling.actuation.drain import evictable_pods
+from trimtab.autoscaling.actuation.drain import pods_to_evict
 from trimtab.autoscaling.actuation.group_annotations import GroupAnnotations
 from trimtab.autoscaling.actuation.removal import (
     Phase,
@@ -381,7 +381,7 @@ class _RemovalBatch:
         """
         found = {}
         for ticket, machine in machines.items():
-            pods = evictable_pods(self._review, ticket.node)
+            pods = pods_to_evict(self._review.pods(ticket.node), self._review.node(ticket.node))
             if not pods:
                 found[ticket] = machine
             elif ticket.open:
@@ -619,7 +619,9 @@ def is_visible(group: NodeGroup | None, removal: MachineRemoval, elapsed: float)
 
 def machines_with_pods(machines: Collection[GroupMachine], review: RemovalReview) -> list[str]:
     """Return the names of machines whose nodes run pods that would have to be evicted first."""
-    return sorted(each.name for each in machines if each.node and evictable_pods(review, each.node))
+    return sorted(
+        each.name for each in machines if each.node and pods_to_evict(review.pods(each.node), review.node(each.node))
+    )
 
 
 def _machines_of(group: NodeGroup, tickets: Sequence[RemovalTicket]) -> dict[RemovalTicket, GroupMachine]:

@@ -21,7 +21,6 @@ from trimtab.autoscaling.scale_down.drainability import DrainContext, DrainOutco
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.shared_snapshot import SharedSnapshot, in_thread
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.workloads.replacements import bound_by_template
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.clock import Clock
@@ -66,13 +65,12 @@ class RemovalReview:
         self._making: asyncio.Task[Groups] | None = None
         self._nodes = _ReviewBatch(self._review_nodes, clock)
         self._blockers = _ReviewBatch(self._review_pods, clock)
-        self._returning: dict[str, frozenset[str]] = {}
         self.spec = ClusterAutoscalerSpec()
         """Spec of the ClusterAutoscaler in the last reconcile."""
         self.replaced: frozenset[str] = frozenset()
         """Names of the nodes that are removed because new nodes replace them, regardless of their utilization."""
         self.not_held: frozenset[str] = frozenset()
-        """Names of the nodes that pods no longer protect from removal, because ``maxHold`` has passed."""
+        """Names of the nodes that pod annotations no longer protect from removal, because ``maxHold`` has passed."""
 
     def node(self, name: str) -> Node | None:
         """Return the node, or ``None`` if it does not exist."""
@@ -81,14 +79,6 @@ class RemovalReview:
     def pods(self, node: str) -> list[Pod]:
         """Return the pods of a node, sorted by ``namespace/name``."""
         return self._lister.pods_on(node)
-
-    def returning(self, node: str) -> frozenset[str]:
-        """Return the UIDs of the controllers that would replace the node's pods on the same node.
-
-        The result is that of the last review. It is empty while pods protect the node from removal, because the drain
-        then must not end before these pods are gone.
-        """
-        return self._returning.get(node, frozenset()) if node in self.not_held else frozenset()
 
     async def eviction_blocker(self, key: str) -> Refusal | None:
         """Return the reason why a pod must no longer be evicted, or ``None``.
@@ -132,9 +122,6 @@ class RemovalReview:
     async def _review_nodes(self, names: tuple[str, ...]) -> dict[str, RemoveNode | Refusal]:
         async with self._shared.borrow() as snapshot:
             now = self._clock.now()
-            self._returning = {name: uids for name, uids in self._returning.items() if name in self.not_held}
-            for name in self.not_held.intersection(names):
-                self._returning[name] = _returning_owners(snapshot, name)
             return await in_thread(
                 partial(
                     review_nodes,
@@ -200,12 +187,6 @@ class _ReviewBatch(Generic[T]):
                     future.set_result(found[name])
 
 
-def _returning_owners(snapshot: Snapshot, node: str) -> frozenset[str]:
-    """Return the UIDs of the controllers of a node's pods whose templates set ``nodeName``."""
-    found = [pod.controller for pod in snapshot.pods_on(node) if bound_by_template(pod, snapshot)]
-    return frozenset(owner.uid for owner in found if owner is not None and owner.uid)
-
-
 def eviction_blockers(
     snapshot: Snapshot,
     spec: ClusterAutoscalerSpec,
@@ -223,7 +204,7 @@ def eviction_blockers(
         spec: spec of the ClusterAutoscaler.
         keys: the keys of the pods, as ``namespace/name``.
         now: the current time in seconds since the epoch.
-        not_held: names of the nodes that pods no longer protect from removal (``maxHold``).
+        not_held: names of the nodes that pod annotations no longer protect from removal.
     """
     context = DrainContext(
         snapshot, BudgetLedger(snapshot), now, local_storage_blocks=spec.skip_nodes_with_local_storage
@@ -268,7 +249,7 @@ def review_nodes(
         nodes: names of the nodes to review.
         now: the current time in seconds since the epoch.
         replaced: names of the nodes for which replacement nodes were added.
-        not_held: names of the nodes that pods no longer protect from removal (``maxHold``).
+        not_held: names of the nodes that pod annotations no longer protect from removal.
 
     Returns:
         For each node name, the removal that the plan contains, or the reason why the plan keeps the node.

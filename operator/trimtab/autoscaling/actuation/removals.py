@@ -203,7 +203,7 @@ class Removals:
         return taken
 
     def ignore_holds(self, nodes: frozenset[str]) -> None:
-        """Set the nodes that pods no longer protect from removal, because ``maxHold`` has passed."""
+        """Set the nodes that pod annotations no longer protect from removal, because ``maxHold`` has passed."""
         self._review.not_held = nodes
 
     def take_cleaned(self) -> Mapping[str, str]:

@@ -111,7 +111,7 @@ class AutoscalerState(Struct, frozen=True):
             the previous one ends.
         targets: the last known target size by group id. Groups with a target size of 0 are not included.
         unneeded: for each unneeded node, the time since which it has been unneeded.
-        held: for each blocked node, the time since which pods or PodDisruptionBudgets have blocked its
+        held: for each blocked node, the time since which pod annotations or PodDisruptionBudgets have blocked its
             removal.
         last_scale_up: the time at which nodes were last requested.
         last_scale_down: the time at which a node was last removed.

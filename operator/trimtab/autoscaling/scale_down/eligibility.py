@@ -450,13 +450,12 @@ def held_too_long(held: Mapping[str, float], spec: ClusterAutoscalerSpec, *, now
     """Return the names of nodes that pods have protected from removal for ``maxHold`` or longer.
 
     The result is empty if ``maxHold`` is not set. A pod protects its node if the only obstacle to the removal is an
-    annotation of the pod, a PodDisruptionBudget that allows no disruptions, or that the pod is pinned to the node
-    (:mod:`.pinned_pods`). The status of the ClusterAutoscaler stores when this began. The time is kept as long as the
-    node is a removal candidate, so changing the annotation or replacing the pod does not start a new period. Users of
-    the cluster cannot write the status.
+    annotation of the pod, or a PodDisruptionBudget that allows no disruptions. The status of the ClusterAutoscaler
+    stores when this began. The time is kept as long as the node is a removal candidate, so changing the annotation or
+    replacing the pod does not start a new period. Users of the cluster cannot write the status.
 
-    After ``maxHold``, annotations and pinned pods no longer block the removal. PodDisruptionBudgets still do; a node
-    that they block for longer is kept with the reason HeldTooLong, so that an administrator can act.
+    After ``maxHold``, annotations no longer block the removal. PodDisruptionBudgets still do; a node that they block
+    for longer is kept with the reason HeldTooLong, so that an administrator can act.
 
     Args:
         held: for each blocked node, when its removal became blocked, in seconds since the epoch.

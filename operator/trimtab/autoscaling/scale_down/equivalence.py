@@ -25,7 +25,6 @@ from trimtab.autoscaling.scale_down.drainability import (
     of_daemon_set,
 )
 from trimtab.autoscaling.scale_down.eligibility import unready
-from trimtab.autoscaling.scale_down.pinned_pods import PinnedPods
 from trimtab.cluster.affinity import bind
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
@@ -63,8 +62,7 @@ class EquivalenceClass(Struct, frozen=True, eq=False):
         budgets: whether a PodDisruptionBudget selects the pods.
         is_daemon: whether the pods belong to a DaemonSet. Such pods are deleted with their node.
         needs_placement: whether the pods need another node. This is false for DaemonSet pods, static pods, pods below
-            the priority cutoff, pods that return to a node that is not ready (:func:`returns_to_unready_node`), and
-            pods that are pinned to a node which they no longer protect from removal.
+            the priority cutoff, and pods that return to a node that is not ready (:func:`returns_to_unready_node`).
         placement_class: the placement class of the pods; ``None`` if their placement also depends on other pods or on
             volumes.
         repelled_class: set if ``placement_class`` is ``None``, and the placement depends on other pods only because of
@@ -136,10 +134,7 @@ class EquivalenceClasses:
         priority_cutoff: the priority below which pods block no removal. They are evicted, but need no other node.
         pending: pods that are placed before nodes are removed. Pods that conflict with their anti-affinity get no
             placement class.
-        held_too_long: names of nodes that neither annotations nor pinned pods protect from removal any longer.
-
-    Attributes:
-        pinned: finds the pods that can run on no other node because of their own spec.
+        held_too_long: names of nodes that pod annotations no longer protect from removal.
     """
 
     def __init__(
@@ -159,11 +154,10 @@ class EquivalenceClasses:
         self._repelling_terms = {
             bind(term, pod.namespace) for pod in pending for term in pod.spec.affinity.anti_required
         }
-        self.pinned = PinnedPods(placer)
-        self._known: defaultdict[tuple[str, bool], dict[tuple[str, int, int, int, int], EquivalenceClass]] = (
+        self._known: defaultdict[tuple[bool, bool], dict[tuple[str, int, int, int, int], EquivalenceClass]] = (
             defaultdict(dict)
         )
-        """By the node if pods no longer protect it from removal (empty if they do), and whether it is not ready."""
+        """By whether pod annotations protect the node from removal, and whether the node is not ready."""
         self._class_of_spec: dict[tuple[object, ...], PlacementClass | None] = {}
         self._classes: dict[tuple[tuple[tuple[int, int], ...], int, bool], PlacementClass] = {}
 
@@ -177,7 +171,7 @@ class EquivalenceClasses:
 
     def _classify(self, pods: Iterable[Pod], name: str) -> ClassifiedPods:
         node = self._placer.snapshot.nodes.get(name)
-        known = self._known["" if self._holds(name) else name, node is not None and unready(node)]
+        known = self._known[self._holds(name), node is not None and unready(node)]
         classified = []
         for pod in pods:
             key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations))
@@ -232,25 +226,18 @@ class EquivalenceClasses:
         sample = replace(pod, node="", deleted=None, phase="Running")
         # An expendable pod needs no other node, but its PodDisruptionBudget is respected.
         verdict = DRAIN if expendable else judge_template(sample, self._context_of(pod))
-        budgets = bool(self._context.budgets.matching(pod))
-        lost = returns_to_unready_node(pod, self._placer.snapshot)
-        released = not lost and not self._holds(pod.node) and self.pinned.is_pinned(pod)
-        if verdict.outcome is DrainOutcome.DRAIN and released and budgets and self.pinned.returns(pod):
-            # The replacement starts on the same node at once. Removing the node would end it without an eviction.
-            verdict = block(NOT_ENOUGH_PDB, "its controller's template sets nodeName, and it has a PodDisruptionBudget")
         is_daemon = of_daemon_set(pod)
         needed = replace(self._placer.replacement(pod), deleted=None, phase="Running")
         placement_class = self._placement_class_of(needed)
         return EquivalenceClass(
             template=(pod.spec, pod.labels, pod.owners, pod.annotations),
             verdict=verdict,
-            budgets=budgets,
+            budgets=bool(self._context.budgets.matching(pod)),
             is_daemon=is_daemon,
             needs_placement=not expendable
             and verdict.outcome is not DrainOutcome.SKIP
             and not is_daemon
-            and not lost
-            and not released,
+            and not returns_to_unready_node(pod, self._placer.snapshot),
             placement_class=placement_class,
             repelled_class=self._repelled_class_of(needed) if placement_class is None else None,
         )

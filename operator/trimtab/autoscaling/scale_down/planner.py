@@ -74,7 +74,7 @@ class ScaleDownPlan(Struct, frozen=True):
         kept: every other node and the reason why it is kept, sorted by name.
         unneeded: for each unneeded node, when it became unneeded, in seconds since the epoch. The operator writes it to
             the node and to the status.
-        held: for each blocked node, when pods or PodDisruptionBudgets began to block its removal, in seconds
+        held: for each blocked node, when pod annotations or PodDisruptionBudgets began to block its removal, in seconds
             since the epoch. Empty if ``maxHold`` is not set.
         disruptions: the number of planned evictions for each PodDisruptionBudget, by ``namespace/name``.
     """
@@ -119,7 +119,7 @@ def plan(
             without waiting. Their replacements are kept.
         budget: the time limit of the plan. Nodes that are not evaluated in time are kept, and their unneeded times are
             preserved.
-        not_held: names of nodes that pods no longer protect from removal (``maxHold``), in addition to those in the
+        not_held: names of nodes that pod annotations no longer protect from removal, in addition to those in the
             status.
     """
     with snapshot.fork():
@@ -157,7 +157,7 @@ class _ScaleDownPlanner:
         self._would_remove: set[str] = set()
         """Nodes that scale-down would remove if their pods can be evicted and fit on other nodes."""
         self._held_now: set[str] = set()
-        """The nodes among them whose removal an annotation, a PodDisruptionBudget or a pinned pod blocks."""
+        """The nodes among them whose removal a pod annotation or a PodDisruptionBudget blocks."""
         self._delay = self.delay_of_replaced = scale_down_delay(spec, status, now=now)
         self._utilization = utilization(snapshot, spec, now=now)
         self._eligibility = Eligibility(spec, groups, self._utilization, replacing)
@@ -342,14 +342,7 @@ class _ScaleDownPlanner:
         ]
 
     def _not_nominated(self) -> list[Pod]:
-        """Return the pending pods that no scheduler has nominated to a node.
-
-        Pods that are pinned to a node which they no longer protect from removal need no place.
-        """
-        found = [pod for pod in self._pending if not pod.nominated_node]
-        if not self._held_too_long:
-            return found
-        return [pod for pod in found if self._classes.pinned.only_node(pod) not in self._held_too_long]
+        return [pod for pod in self._pending if not pod.nominated_node]
 
     def _pending_pods(self) -> list[Pod]:
         """Return the pending pods with at least the cutoff priority, sorted by descending priority."""
@@ -431,11 +424,12 @@ class _ScaleDownPlanner:
         """
         refusal, pod, reason = _blocked(attempt), attempt.drain.blocking, attempt.drain.verdict.reason
         longest = self._spec.scaling_down.max_hold_seconds
-        if longest is None:
+        if pod is None or longest is None:
             return refusal
-        by_budget = pod is not None and reason == reasons.NOT_ENOUGH_PDB and self._blocks_by_budget(pod)
-        pinned = attempt.stuck is not None and self._classes.pinned.is_pinned(attempt.stuck)
-        if not by_budget and not pinned and reason not in ANNOTATION_HOLDS:
+        by_budget = reason == reasons.NOT_ENOUGH_PDB and any(
+            budget.disruptions_allowed <= 0 for budget in self._ledger.matching(pod)
+        )
+        if not by_budget and reason not in ANNOTATION_HOLDS:
             return refusal
         self._held_now.add(name)
         period = self._now - min(self._held.get(name, self._now), self._now)
@@ -445,12 +439,6 @@ class _ScaleDownPlanner:
                 reasons.HELD_TOO_LONG, f"{refusal.message}; {text}, which does not apply to PodDisruptionBudgets"
             )
         return Refusal(refusal.reason, f"{refusal.message}; {text}")
-
-    def _blocks_by_budget(self, pod: Pod) -> bool:
-        """Return whether a PodDisruptionBudget protects the pod regardless of other planned evictions."""
-        return self._classes.pinned.returns(pod) or any(
-            budget.disruptions_allowed <= 0 for budget in self._ledger.matching(pod)
-        )
 
     def _delay_of(self, name: str) -> Refusal | None:
         return self.delay_of_replaced if name in self._replacing.old else self._delay
@@ -488,7 +476,7 @@ class _ScaleDownPlanner:
             places = f"{pods} on {plural(targets, 'other node')}"
         ignored = ""
         if candidate.node.name in self._held_too_long:
-            ignored = "; blocked for longer than maxHold, so its pods do not hold it any longer"
+            ignored = "; blocked for longer than maxHold, so annotations of its pods no longer block its removal"
         return (
             f"{used.describe(slot)}; the threshold is {percent(threshold)}; the node has been {state} for "
             f"{elapsed(self._now - since)} (required: {candidate.needed:.10g}s); {places}{ignored}"

@@ -268,7 +268,7 @@ def everything(
         joint.target, joint.program, joint.per_minute = proxy, program, SLOW_PACE
         furnish(joint, size, everything=True)
         churn = Churn(joint, size, everything=True, proxy=proxy, faults=TABLE)
-        churn.operators = [joint.processes[0], joint.operate()]
+        churn.operators = [joint.processes[0], joint.operate(ready=False)]
         try:
             yield joint, churn, proxy
         finally:

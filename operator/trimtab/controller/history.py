@@ -263,7 +263,8 @@ class HistoryWriter:
         """Write the entries that wait, for a few seconds at most. Call it after :meth:`run` was cancelled."""
         try:
             async with asyncio.timeout(FINAL_TIMEOUT):
-                await self._flush()
+                while self.waiting():
+                    await self._flush()
         except (ApiError, Unreachable, TimeoutError) as error:
             log.warning(
                 "Lost %d HistoryRecord entries that could not be written during shutdown: %s", self.waiting(), error

@@ -80,7 +80,10 @@ class RateLimiter(Protocol):
     """
 
     def flow_of(self, key: str) -> Hashable | None:
-        """Return the flow of a key; ``None`` if no limit applies to the key."""
+        """Return the flow of a key; ``None`` if no limit applies to the key.
+
+        The queue calls this method each time the key is added, also while the key waits. It may reschedule the key.
+        """
         ...
 
     def next_at(self, flow: Hashable) -> float:

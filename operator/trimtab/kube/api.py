@@ -265,7 +265,7 @@ class LeaderOnlyApi:
         leading: returns whether this process is the leader. It is called for each request, and again when it is sent.
 
     Attributes:
-        calls: the number of requests sent.
+        calls: the number of requests that were passed on. Some may not have been sent, because the Lease was lost.
     """
 
     def __init__(self, api: Api, leading: Callable[[], bool]) -> None:

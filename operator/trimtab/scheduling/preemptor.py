@@ -296,15 +296,20 @@ class PreemptionExecutor:
     async def _request(self, running: _Running, victim: Pod) -> EvictionResponse | PendingEviction:
         """Send the request that removes a victim, if the evictor admits it."""
         request = self._request_for(running, victim)
-        if request.how == "Delete":
-            failed = await self._mark(running, request)
-            if failed is not None:
-                return failed
-            if not self._needed(running):
-                return EvictionResponse(ResponseCode.NOT_SENT, "the preemption was stopped")
         permit = self._evictor.admit(request, victim)
         if isinstance(permit, PendingEviction):
             return permit
+        if request.how == "Delete":
+            try:
+                failed = await self._mark(running, request)
+            except BaseException:
+                self._evictor.cancel(permit)
+                raise
+            if failed is None and not self._needed(running):
+                failed = EvictionResponse(ResponseCode.NOT_SENT, "the preemption was stopped")
+            if failed is not None:
+                self._evictor.cancel(permit)
+                return failed
         answer = await self._evictor.send(permit, self._api, timeout=TIMEOUT)
         if answer.granted:
             running.granted.append(victim)

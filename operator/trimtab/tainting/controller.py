@@ -83,11 +83,17 @@ class DeadlineObserver:
             self._unsubscribe()
 
     def update(self, rule: TolerationRule) -> None:
-        """Apply a rule for matching tolerations, and resync the whole cluster if processing an event has failed."""
+        """Apply a rule for matching tolerations."""
         self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
-        if self._out_of_sync:
-            self._resync(read_annotations=self.tasks is not None)
-            self._out_of_sync = False
+
+    def resync_after_errors(self) -> None:
+        """Resync the whole cluster, and set all timers again, if processing an event has failed."""
+        if not self._out_of_sync:
+            return
+        self._resync(read_annotations=self.tasks is not None)
+        if self.tasks is not None:
+            self.tasks.set_deadline_timers()
+        self._out_of_sync = False
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         """Process an added, changed or removed node."""
@@ -174,8 +180,7 @@ class ActiveTasks:
 
     async def start(self, spec: TaintManagerSpec) -> None:
         """Start all tasks, and set a timer for each deadline of the tracker."""
-        for deadline in self._tracker.deadlines.values():
-            self._deadline_timers.set(deadline.key, deadline.due, deadline)
+        self.set_deadline_timers()
         self.since_annotations.resync()
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
@@ -183,6 +188,11 @@ class ActiveTasks:
         self._tasks.start("deadline timers", self._deadline_timers.run)
         self._tasks.start("node annotations", self.since_annotations.run)
         await self._configure_lifecycle(spec)
+
+    def set_deadline_timers(self) -> None:
+        """Set a timer for each deadline of the tracker."""
+        for deadline in self._tracker.deadlines.values():
+            self._deadline_timers.set(deadline.key, deadline.due, deadline)
 
     async def configure(self, spec: TaintManagerSpec) -> None:
         """Apply a new spec in EvictPods or TaintAndEvict mode."""
@@ -194,10 +204,12 @@ class ActiveTasks:
         # 1. While the queue drains, no timer may enqueue another pod and no annotation may be written.
         await self._tasks.cancel("deadline timers")
         await self._tasks.cancel("node annotations")
-        # 2. Wait for in-flight requests.
-        await asyncio.gather(self.eviction_queue.stop(STOP_TIMEOUT), self._stop_lifecycle())
-        # 3. Cancel everything else.
-        await self._tasks.cancel()
+        try:
+            # 2. Wait for in-flight requests.
+            await asyncio.gather(self.eviction_queue.stop(STOP_TIMEOUT), self._stop_lifecycle())
+        finally:
+            # 3. Cancel everything else.
+            await self._tasks.cancel()
 
     def deadline_changed(self, change: DeadlineChange) -> None:
         """Update the timer of a pod and the eviction queue after its deadline has changed."""
@@ -305,11 +317,13 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if self._observer is None and self._services.stale() is not None:
             pause = LISTING_PERIOD
         else:
-            # 2. Track deadlines with the toleration rule of the spec. Resync if an event could not be processed.
+            # 2. Track deadlines with the toleration rule of the spec.
             observer = self._track_deadlines(spec)
             # 3. Start, reconfigure or stop the tasks that act on events.
             await self._configure_tasks(spec, observer)
-        # 4. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
+            # 4. Resync if an event could not be processed. An error there must not keep a changed mode from applying.
+            observer.resync_after_errors()
+        # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
         #    (The loop's own rest would also delay a changed spec.)
         cost = CpuTime(self._services.clock)
         status = build_status(self._observe(spec), self._status.current, base=self._status.resumed.counts)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Final
 
@@ -205,11 +204,6 @@ def tolerance(tolerations: Sequence[Toleration], taint: Taint, rule: TolerationR
     return Tolerance(seconds, chosen)
 
 
-@lru_cache(maxsize=1024)
-def _tolerance_of_pod(tolerations: tuple[Toleration, ...], taint: Taint, rule: TolerationRule) -> Tolerance:
-    return tolerance(rule.complete(tolerations), taint, rule)
-
-
 def _rank(toleration: Toleration) -> tuple[bool, int, str, str, str, str]:
     """Return the sort key: first tolerations without a limit, then by seconds, regardless of their order in the pod."""
     limited = toleration.seconds is not None
@@ -321,7 +315,7 @@ def deadlines(
         for kind, added, taint in column:
             how = known.get(kind)
             if how is None:
-                how = known[kind] = _tolerance_of_pod(spec.tolerations, taint, rule)
+                how = known[kind] = tolerance(rule.complete(spec.tolerations), taint, rule)
             since = max(added, start)
             end = since + how.seconds
             if end < due:
@@ -371,11 +365,16 @@ class TaintDeadlineTracker:
         if node is None:
             return []
         name = node.name
-        before, known = self.taints.pop(name, None), self._seen.pop(name, None)
-        if new is not None:
-            seen = self._seen[name] = observe_taints(new, known, now=now, in_sync=in_sync)
-            if seen.observed:
-                self.taints[name] = seen
+        before, known = self.taints.get(name), self._seen.get(name)
+        seen = None if new is None else observe_taints(new, known, now=now, in_sync=in_sync)
+        if seen is None:
+            self._seen.pop(name, None)
+        else:
+            self._seen[name] = seen
+        if seen is not None and seen.observed:
+            self.taints[name] = seen
+        else:
+            self.taints.pop(name, None)
         if self.taints.get(name) == before:
             return []
         pods = list(self._pods_on(name))

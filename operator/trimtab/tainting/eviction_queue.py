@@ -317,7 +317,8 @@ class EvictionQueue:
             self._finish(pod, verdict.why)
         elif verdict.deadline == pod.deadline:  # the clock was set back, so no timer will queue the pod again
             self.work.discard(pod.deadline.key)
-            self._return_tokens(pod)
+            if not pod.ended:
+                self._return_tokens(pod)
             self._requeue_after(pod, min(left, MAX_WAIT))
         else:
             self._finish(pod, not_due(f"its new deadline is in {left:.0f}s"))
@@ -382,7 +383,10 @@ class EvictionQueue:
                 self._add(each)
 
     def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
-        """Remove a pod and report its outcome. A pod that is gone after a lost response counts as ours."""
+        """Remove a pod and report its outcome.
+
+        A pod that no longer exists after a lost response counts as evicted by trimtab.
+        """
         self._forget(pod)
         if pod.ended:
             return
@@ -481,11 +485,14 @@ class EvictionQueue:
         )
 
     def _limited_for(self, pod: DuePod) -> float | None:
-        """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end."""
+        """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end.
+
+        It is at most :data:`MAX_WAIT`, because the wall clock may be set forward meanwhile.
+        """
         if self._rates == UserTaintRates() or pod.rate_tokens is not None or pod.deadline.taint.key in NO_EXECUTE_KEYS:
             return 0.0
         end = self._unlimited_from(pod)
-        return None if end is None else max(0.0, end - self._clock.now())
+        return None if end is None else min(MAX_WAIT, max(0.0, end - self._clock.now()))
 
     def _stop_holding(self, pod: DuePod) -> None:
         if pod.held_since is not None:

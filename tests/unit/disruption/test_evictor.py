@@ -43,6 +43,7 @@ POLICY = Requester(DESCHEDULER, "spread", "RemoveDuplicates")
 DRAIN = Requester(AUTOSCALER, "removal of node n1")
 TAINTS = Requester(TAINTING, "cluster")
 SCHEDULER = Requester(SCHEDULING, "default-scheduler")
+OTHER_SCHEDULER = Requester(SCHEDULING, "gpu-scheduler")
 TAKEN = AttemptResult(EVICTED, reasons.EVICTED, "")
 
 
@@ -136,7 +137,27 @@ async def test_victim_of_two_preemptors_is_evicted_once():
     second = admitted(world, pod, SCHEDULER, deadline=1.0)
     world.evictor.conclude(second, TAKEN)
     assert waits(world, pod, SCHEDULER, deadline=2.0, how="Delete").reason == reasons.WAITING_FOR_EVICTION
+    assert waits(world, pod, OTHER_SCHEDULER, deadline=2.0).reason == reasons.WAITING_FOR_EVICTION
     admitted(world, pod, TAINTS, deadline=0.0, how="Delete", grace_period=0)
+
+
+async def test_victim_of_two_schedulers_is_evicted_once():
+    world = World()
+    pod = world.add("web-1")
+    admitted(world, pod, SCHEDULER, deadline=0.0)
+    assert waits(world, pod, OTHER_SCHEDULER, deadline=1.0).waits_for == SCHEDULER
+
+
+@pytest.mark.parametrize(("desired", "admits"), [(None, False), (3, False), (2, True)])
+async def test_scaled_down_owner_needs_only_its_desired_pods(desired: int | None, admits: bool):
+    world = World(restart=None)
+    one, two, _ = (world.add(f"web-{number}") for number in range(3))
+    assert (await drained(world, one)).result == EVICTED
+    await asyncio.sleep(1)
+    if desired is not None:
+        world.desired["web"] = desired
+    found = world.evictor.admit(request(two, POLICY, settle=True), two)
+    assert isinstance(found, Permit) is admits
 
 
 async def test_request_with_deadline_ignores_other_requesters_of_the_pod():

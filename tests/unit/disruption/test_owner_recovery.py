@@ -132,6 +132,7 @@ THREE = [VICTIM, NEXT, web("web-3")]
         pytest.param(2, [NEXT, web("web-3", ready=False)], False, id="too few are ready"),
         pytest.param(1, [NEXT], True, id="scaled down further"),
         pytest.param(0, [], True, id="scaled down to nothing"),
+        pytest.param(1, [NEXT, web("web-3")], False, id="its watch is behind the one of the pods"),
         pytest.param(5, [NEXT, web("web-3"), web("web-4")], True, id="scaled up: as many as before are enough"),
     ],
 )

@@ -123,6 +123,7 @@ class World:
         self.cut_after_eviction = 0.0
         self.times: dict[str, float] = {}
         self.asked: list[tuple[str, float]] = []
+        self.desired: dict[str, int] = {}
         self.seen: list[Outcome] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.evictor = Evictor(clock=self.clock, view=self, limits=limits, history=history)
@@ -140,7 +141,7 @@ class World:
         return self.snapshot.pods.get(key)
 
     def desired_replicas(self, owner: OwnerKey) -> int | None:
-        return None
+        return self.desired.get(owner.name)
 
     def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
         return self.snapshot.owned_by(owner)

@@ -200,6 +200,16 @@ async def test_victim_that_violates_a_budget_is_deleted_after_its_condition_is_w
     assert conditions(cluster, "guarded") == [("DisruptionTarget", "PreemptionByScheduler")]
 
 
+async def test_victim_that_another_preemptor_deletes_is_marked_once():
+    cluster = Cluster(lag=3.0, latency=2.0)
+    victim, pod, other = cluster.add("low"), cluster.preemptor(), cluster.preemptor("higher")
+    cluster.start(pod, victim, violating=(victim,))
+    cluster.start(other, victim, violating=(victim,))
+    assert await cluster.results.get()
+    assert await cluster.results.get()
+    assert sorted(each for each in cluster.sent if each[1] == "low") == [("delete", "low"), ("mark", "low")]
+
+
 async def test_requests_of_the_scheduler_are_recorded_by_the_evictor():
     cluster = Cluster()
     victim, pod = cluster.add("low"), cluster.preemptor()

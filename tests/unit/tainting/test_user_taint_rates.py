@@ -23,7 +23,7 @@ from trimtab.kube.objects import Taint
 from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, TolerationRule
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import DuePod
-from trimtab.tainting.eviction_queue import CATCH_UP, EvictionQueue
+from trimtab.tainting.eviction_queue import CATCH_UP, MAX_WAIT, EvictionQueue
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -200,6 +200,17 @@ async def test_changed_rates_keep_the_order() -> None:
     assert await desk.run(0.1) == ["p0"]
     assert desk.pods["n/p0"].held_since is None
     assert desk.pods["n/p0"].held == pytest.approx(2.5, abs=0.1)
+
+
+async def test_pod_of_failed_node_bypasses_rates_after_the_clock_was_set_forward() -> None:
+    desk = Desk(UserTaintRates(total=0.0001))
+    desk.add(due_pod("p1"))
+    assert await desk.run(1.0) == ["p1"]
+    desk.unlimited_from["p2"] = desk.clock.now() + 300
+    desk.add(due_pod("p2"))
+    assert await desk.run(1.0) == []
+    desk.clock.skew = 400.0
+    assert await desk.run(MAX_WAIT) == ["p2"]
 
 
 async def test_pod_of_failed_node_bypasses_rates() -> None:

@@ -11,8 +11,8 @@ A requester asks for admission and receives either a permit or the reason why th
 Admission makes these checks in this order, before the first ``await`` of the request:
 
 1. Nothing is evicting the same pod, and no eviction of it was granted that the watch does not show yet. A request with
-   a deadline does not wait for another requester's response, only for the watch after it was granted. Preemptions of
-   the same scheduler wait for each other's response, because several preemptors can need the same victim.
+   a deadline does not wait for another requester's response, only for the watch after it was granted. Preemptions wait
+   for each other's response, because several preemptors can need the same victim.
 2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
 3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
    show yet do not use it up, and neither do the requests that take precedence.
@@ -664,14 +664,20 @@ class Evictor:
     def _already_evicted(self, request: EvictionRequest, now: float) -> PendingEviction | None:
         by, leaving = None, self._terminating.get(request.uid)
         in_flight = [each.request.requester for each in self._permits if each.request.uid == request.uid]
+        preempts = request.requester.controller == SCHEDULING
         if request.deadline is None:
             by = next(iter(in_flight), None)
-        elif request.requester.controller == SCHEDULING and request.requester in in_flight:
-            by = request.requester  # a preemptor of even higher priority needs the same victim
-        elif leaving is not None and (
-            request.grace_period is not None
-            or now < leaving.moving
-            or (leaving.request.requester == request.requester and request.requester.controller != SCHEDULING)
+        elif preempts:  # a preemptor of even higher priority can need the same victim
+            by = next((each for each in in_flight if each.controller == SCHEDULING), None)
+        if (
+            by is None
+            and request.deadline is not None
+            and leaving is not None
+            and (
+                request.grace_period is not None
+                or now < leaving.moving
+                or (leaving.request.requester == request.requester and not preempts)
+            )
         ):
             return None  # it shortens the grace period, is repeated on purpose, or the pod is not deleted yet
         if by is None and leaving is not None and now < leaving.unseen:

@@ -60,7 +60,7 @@ class _OpenEviction:
     def over(self, pods: Iterable[Pod], desired: int | None, now: float) -> bool:
         """Return whether the owner has as many pods as before or as desired, or the evictions have expired."""
         have, wanted = count_replicas(pods, without=self.victims), self.before
-        if desired is not None:
+        if desired is not None and have.alive <= desired:  # otherwise its watch is behind the one of the pods
             wanted = ReplicaCount(min(wanted.alive, desired), min(wanted.ready, desired))
         recovered = have.alive >= wanted.alive and have.ready >= wanted.ready
         return recovered or now - self.since > RECOVERY_TIMEOUT

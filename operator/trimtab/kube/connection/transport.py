@@ -327,7 +327,7 @@ class Request(aiohttp.ClientRequest):
     leading: Callable[[], bool] | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send the headers, and start the task that sends them with the body.
+        """Start sending the headers and the body.
 
         Raises:
             NotLeading: this process is not the leader, so nothing was sent.
@@ -343,9 +343,8 @@ class Request(aiohttp.ClientRequest):
         if not self._refused:
             await super().write_bytes(writer, conn, content_length)
             return
-        if conn.protocol is not None:
+        if conn.protocol is not None:  # aiohttp then closes the connection
             conn.protocol.set_exception(NotLeading(self.method, self.url.path))
-        conn.close()
 
     @property
     def _refused(self) -> bool:

@@ -250,9 +250,10 @@ class NodeUpdater:
             log.exception("Failed to update node %s: unexpected error", name)
             self._failed(update, "")
         finally:
-            if update.token is not None and tainted:
-                self._spend(update.token, self.in_flight()[update.token.zone], self._services.clock.now())
+            in_flight = self.in_flight()
             del self._busy[name]
+            if update.token is not None and tainted:
+                self._spend(update.token, in_flight[update.token.zone], self._services.clock.now())
             self._done()
 
     async def _send(self, update: NodeUpdate) -> bool:

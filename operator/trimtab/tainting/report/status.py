@@ -283,21 +283,27 @@ PROPOSAL: Final = (
 def refused_pods(entries: Iterable[DuePod]) -> tuple[RefusedPod, ...]:
     """Return the pods whose eviction or deletion was refused, the longest overdue first."""
     found = []
-    for entry in sorted(entries, key=lambda each: (each.deadline.due, each.deadline.key)):
-        last, deadline = entry.last, entry.deadline
-        if last is None or (last.result is not DuePodResult.REFUSED and entry.attempts < UNANSWERED_TRIES):
-            continue
+    refused = [
+        (entry, last)
+        for entry in entries
+        if (last := entry.last) is not None
+        and (last.result is DuePodResult.REFUSED or entry.attempts >= UNANSWERED_TRIES)
+    ]
+    refused.sort(key=lambda each: (each[0].deadline.due, each[0].deadline.key))
+    for entry, last in refused:
+        deadline = entry.deadline
         namespace, _, name = deadline.key.partition("/")
         message = truncate(last.message, MAX_MESSAGE_BYTES)
-        refused = RefusedPod(
-            namespace=namespace,
-            pod=name,
-            node=deadline.node,
-            due=to_time(deadline.due),
-            attempts=entry.attempts,
-            message=message,
+        found.append(
+            RefusedPod(
+                namespace=namespace,
+                pod=name,
+                node=deadline.node,
+                due=to_time(deadline.due),
+                attempts=entry.attempts,
+                message=message,
+            )
         )
-        found.append(refused)
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import broken_budgets, pods_lost, require_none
-from tests.fixtures.autoscaling import Fleet
+from tests.fixtures.autoscaling import MACHINE_NAMESPACE, Fleet
 from tests.fixtures.external_provider import FakeGroup, FakeProvider
 from tests.fixtures.waiting import patiently
 from tests.protobuf import encode_object
@@ -22,6 +22,8 @@ from trimtab_local.client import Client
 from trimtab_local.nodes import node
 
 CAPACITY = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+OURS = {"namespaces": [MACHINE_NAMESPACE]}
+"""Needed by MachineSets without nodes next to an external provider."""
 
 
 class Cloud(FakeProvider):
@@ -109,7 +111,7 @@ def test_failing_external_provider_blocks_no_other_node_group(fleet: Fleet, oper
     cloud.group("pool")
     fleet.group("workers", maximum=3)
     cloud.fails["Refresh"] = grpc.StatusCode.UNAVAILABLE
-    fleet.autoscale()
+    fleet.autoscale(nodeGroupAutoDiscovery=OURS)
     operate(f"--cloud-provider-grpc-address={cloud.address}")
 
     fleet.deploy("web", 6)  # two a node
@@ -130,7 +132,7 @@ def test_failed_external_instance_is_deleted_and_its_pods_rescheduled(
     group = cloud.group("pool", most=2)
     group.makes = 0
     fleet.group("workers", maximum=3, cpu="16", memory="64Gi")  # LeastWaste likes the pool
-    fleet.autoscale()
+    fleet.autoscale(nodeGroupAutoDiscovery=OURS)
     operate(f"--cloud-provider-grpc-address={cloud.address}")
 
     fleet.deploy("web", 2)

@@ -368,7 +368,7 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
         bounded(
             "Namespaces whose node groups are scaled. If empty, these are the namespaces of the machines that the "
             "nodes' annotations name, and the namespaces of MachineAutoscalers. If no node names a machine, and no "
-            "external provider reports nodes, node groups in all namespaces are scaled.",
+            "external provider is configured, node groups in all namespaces are scaled.",
             limit=64,
             **SET,
         ),

@@ -29,7 +29,7 @@ from trimtab.autoscaling.cluster_state import AutoscalerState, state_from_status
 from trimtab.autoscaling.cluster_state.backoff import clear_backoffs, is_backing_off
 from trimtab.autoscaling.dependencies import AutoscalerDependencies
 from trimtab.autoscaling.external.expander import NAME as GRPC
-from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, Groups, ObjectProblem, build_groups
+from trimtab.autoscaling.groups import Groups, ObjectProblem, build_groups
 from trimtab.autoscaling.iteration import IterationInput, IterationResult, plan_iteration
 from trimtab.autoscaling.priorities import NAME as PRIORITY
 from trimtab.autoscaling.priorities import PriorityConfig
@@ -199,7 +199,7 @@ class Reconciler:
         self.try_again = ""
         """The value of the annotation ``trimtab.dev/try-again``. A new value ends the backoffs of all node groups."""
         self._state = AutoscalerState()
-        self._external = NO_EXTERNAL_GROUPS
+        self._external = dependencies.sources.unread
         self._priorities = PriorityConfig(
             dependencies.api, dependencies.namespace, configured=dependencies.priority_namespace
         )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
 from tests.fixtures.golden import Golden
@@ -725,9 +726,10 @@ class TestUnconfirmedGroups:
         provider = ExternalGroup("external", "a", 0, 9, 1, machines=(ExternalMachine("cloud://n1"),))
         snapshot = Snapshot([self.tenants().build(), node("n1").provider_id("cloud://n1").build()])
 
-        made = build_groups(snapshot, external=ExternalGroups((provider,)))
+        for groups in ((provider,), (replace(provider, machines=()),), ()):
+            made = build_groups(snapshot, external=ExternalGroups(groups, configured=True))
 
-        assert (list(made.by_id), reasons(made)) == (["external/a"], ["NodeGroupNotConfirmed"])
+            assert (list(made.by_id), reasons(made)) == (["external/a"] * len(groups), ["NodeGroupNotConfirmed"])
 
     def test_tenants_upcoming_nodes_delay_no_scale_up(self) -> None:
         """The tenant's nodes would be large enough for all pods, and will never exist."""

@@ -135,13 +135,18 @@ class ExternalSources:
         """Return the :class:`Provider` of each external provider, by provider name."""
         return {source.name: source.provider for source in self._sources}
 
+    @property
+    def unread(self) -> ExternalGroups:
+        """Return what is known before the providers are read: no groups, and whether there are providers."""
+        return ExternalGroups(configured=bool(self._sources))
+
     async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
         """Read the groups of all providers concurrently.
 
         Args:
             spec: spec of the ClusterAutoscaler.
         """
-        found = NO_EXTERNAL_GROUPS
+        found = self.unread
         for reported in await asyncio.gather(*(self._observe(source, spec) for source in self._sources)):
             found |= reported
         return found

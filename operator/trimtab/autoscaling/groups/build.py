@@ -166,7 +166,7 @@ def build_groups(
     by_nodes, clusters = confirmed_by_nodes(snapshot)
     by_nodes |= {candidate.source.namespace for candidate in all_candidates}.intersection(confirmed)
     namespaces = by_nodes.union(autoscaler.metadata.namespace for autoscaler in autoscalers)
-    certain = by_nodes or any(each.machines for each in external.groups)
+    certain = by_nodes or external.configured
     scope = Scope(discovery, namespaces if certain else None, clusters)
     discovered = discover(all_candidates, snapshot, scope)
     candidates = discovered.candidates

@@ -10,7 +10,7 @@ belongs to this cluster:
    cannot write them. Both APIs keep all machines of a cluster in one namespace, so the annotations of a single node
    suffice for all groups, including those without nodes. A namespace that was confirmed once remains so while it has
    such objects, because trimtab may remove its last node.
-3. If no node has such an annotation, and no external provider reports nodes, all objects belong to this cluster,
+3. If no node has such an annotation, and no external provider is configured, all objects belong to this cluster,
    unless they name several clusters.
 """
 

@@ -96,14 +96,18 @@ class ExternalGroups(Struct, frozen=True):
     Attributes:
         groups: the groups in any order.
         problems: problems with the providers' responses.
+        configured: whether external providers are configured, which may not have answered yet.
     """
 
     groups: tuple[ExternalGroup, ...] = ()
     problems: tuple[ObjectProblem, ...] = ()
+    configured: bool = False
 
     def __or__(self, other: ExternalGroups) -> ExternalGroups:
         """Return the groups and problems of both operands."""
-        return ExternalGroups((*self.groups, *other.groups), (*self.problems, *other.problems))
+        return ExternalGroups(
+            (*self.groups, *other.groups), (*self.problems, *other.problems), self.configured or other.configured
+        )
 
 
 NO_EXTERNAL_GROUPS: Final = ExternalGroups()

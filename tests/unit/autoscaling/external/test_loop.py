@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.fakes.fleet import M
 from tests.unit.autoscaling.external.test_kwok import CONFIG, MAPS, TEMPLATES
 from tests.unit.autoscaling.running_autoscaler import NODES, PODS, Desk
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
@@ -15,10 +16,12 @@ from trimtab.autoscaling.external import ExternalSources
 from trimtab.autoscaling.external.expander import Advisor
 from trimtab.autoscaling.external.grpc_channel import CallFailed
 from trimtab.autoscaling.external.kwok import kwok
-from trimtab.autoscaling.groups import ExternalGroups
+from trimtab.autoscaling.groups import ExternalGroups, ObjectProblem
 from trimtab.autoscaling.scale_up.expanders.advice import ExpanderQuestion
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
+
+OURS = {"namespaces": [M]}
 
 
 class Server(Advisor):
@@ -93,29 +96,43 @@ async def test_unneeded_nodes_of_templates_are_deleted() -> None:
     assert desk.fleet.traces() == {}
 
 
+class Silent:
+    """A provider that has never answered."""
+
+    name = "external"
+    provider: Any = None
+
+    async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
+        del spec
+        problem = ObjectProblem("CloudProvider", "", "external", "ProviderUnreachable", "no answer")
+        return ExternalGroups(problems=(problem,))
+
+    async def close(self) -> None:
+        return None
+
+
 async def test_unreachable_provider_is_in_the_status_and_the_loop_continues() -> None:
-    class Silent:
-        name = "external"
-        provider: Any = None
+    desk = desk_with(Silent())
+    desk.fleet.group("a", "a1", unneeded=False)
+    desk.fleet.binds = False
+    desk.write(nodeGroupAutoDiscovery=OURS)
+    async with desk.running():
+        desk.wants(10)
+        await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=15)
+        await desk.until(lambda: "ProviderUnreachable" in str(desk.status), seconds=30)
 
-        async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
-            del spec
-            from trimtab.autoscaling.groups import ObjectProblem
 
-            problem = ObjectProblem("CloudProvider", "", "external", "ProviderUnreachable", "no answer")
-            return ExternalGroups(problems=(problem,))
-
-        async def close(self) -> None:
-            return None
-
+async def test_provider_that_has_never_answered_leaves_the_groups_of_tenants_unconfirmed() -> None:
+    """No node names a machine, and the nodes could all belong to the provider."""
     desk = desk_with(Silent())
     desk.fleet.group("a", "a1", unneeded=False)
     desk.fleet.binds = False
     desk.write()
     async with desk.running():
         desk.wants(10)
-        await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=15)
-        await desk.until(lambda: "ProviderUnreachable" in str(desk.status), seconds=30)
+        await desk.until(lambda: "NodeGroupNotConfirmed" in str(desk.status.get("conditions")), seconds=30)
+    assert desk.fleet.replicas("a") == 1
+    assert not desk.status.get("nodeGroups")
 
 
 @pytest.mark.parametrize(("likes", "grown"), [("b", "b"), ("", "a")], ids=["answers", "does not answer"])
@@ -139,7 +156,7 @@ async def test_defect_in_a_provider_pauses_its_groups_only(monkeypatch: pytest.M
     desk = kwok_desk()
     desk.fleet.binds = False
     desk.fleet.group("a", "a1", unneeded=False)
-    desk.write(scaleDown={"enabled": False})
+    desk.write(scaleDown={"enabled": False}, nodeGroupAutoDiscovery=OURS)
 
     async def observe(spec: ClusterAutoscalerSpec) -> ExternalGroups:
         raise KeyError("an unexpected defect")

@@ -703,9 +703,30 @@ class TestUnconfirmedGroups:
         after = later(ours, there, tenants, confirmed=before.confirmed_namespaces)
         gone = later(tenants, there, confirmed=after.confirmed_namespaces)
 
-        assert before.confirmed_namespaces == after.confirmed_namespaces[:1] == ("clusters",)
+        assert before.confirmed_namespaces == after.confirmed_namespaces == ("clusters",)
         assert list(after.by_id) == [self.OURS]
-        assert (gone.by_id, gone.confirmed_namespaces) == ({}, ("openshift-machine-api",))
+        assert (gone.by_id, gone.confirmed_namespaces) == ({}, ())
+
+    @pytest.mark.parametrize(
+        ("annotations", "groups"),
+        [
+            ({MACHINE: "worker-1"}, 2),
+            ({MACHINE: "clusters/"}, 2),
+            ({MACHINE: f"{'x' * 300}/m"}, 2),
+            ({MACHINE: "Not.A.Namespace/m"}, 2),
+            ({"cluster.x-k8s.io/cluster-namespace": "x" * 64}, 2),
+            ({"cluster.x-k8s.io/cluster-name": "x" * 64}, 2),
+            ({MACHINE: "clusters/m"}, 1),
+            ({MACHINE: "openshift-machine-api/m"}, 0),
+            ({"cluster.x-k8s.io/cluster-name": "prod.example"}, 0),
+        ],
+    )
+    def test_invalid_annotations_confirm_nothing(self, annotations: dict[str, str], groups: int) -> None:
+        """The status contains only names of namespaces with objects, so that the API server accepts it."""
+        made = found(deployment(cluster="prod"), self.tenants(), node("n1").annotations(annotations))
+
+        assert len(made.by_id) == groups
+        assert made.confirmed_namespaces == (("clusters",) if groups == 1 else ())
 
     def test_confirmed_namespaces_survive_a_restart(self) -> None:
         """A new process reads them from the status, and iterations keep them."""
@@ -720,7 +741,7 @@ class TestUnconfirmedGroups:
         )
 
         assert list(result.groups.by_id) == [self.OURS]
-        assert result.state.confirmed_namespaces == ("clusters", "openshift-machine-api")
+        assert result.state.confirmed_namespaces == ("clusters",)
 
     def test_nodes_of_external_providers_confirm_no_namespace(self) -> None:
         provider = ExternalGroup("external", "a", 0, 9, 1, machines=(ExternalMachine("cloud://n1"),))

@@ -164,7 +164,8 @@ def build_groups(
         key=lambda each: each.id,
     )
     by_nodes, clusters = confirmed_by_nodes(snapshot)
-    by_nodes |= {candidate.source.namespace for candidate in all_candidates}.intersection(confirmed)
+    used = {candidate.source.namespace for candidate in all_candidates}
+    by_nodes |= used.intersection(confirmed)
     namespaces = by_nodes.union(autoscaler.metadata.namespace for autoscaler in autoscalers)
     certain = by_nodes or external.configured
     scope = Scope(discovery, namespaces if certain else None, clusters)
@@ -198,7 +199,7 @@ def build_groups(
         by_id=made,
         of_node=of_node,
         problems=tuple(sorted((*problems, *provider_problems))),
-        confirmed_namespaces=tuple(sorted(by_nodes)[:MAX_CONFIRMED]),
+        confirmed_namespaces=tuple(sorted(by_nodes & used)[:MAX_CONFIRMED]),
     )
 
 

@@ -46,6 +46,7 @@ from trimtab.kube.objects import (
     MachineSet,
 )
 from trimtab.kube.objects.machine import CLUSTER_API, MACHINE_API
+from trimtab.kube.rules.selectors import is_dns_label, is_label_value
 
 FIELD: Final = "spec.nodeGroupAutoDiscovery"
 
@@ -106,15 +107,20 @@ class Scope(Struct, frozen=True):
 
 
 def confirmed_by_nodes(snapshot: Snapshot) -> tuple[set[str], set[str]]:
-    """Return the namespaces and the names of the clusters to which the nodes belong, by their annotations."""
+    """Return the namespaces and the names of the clusters to which the nodes belong, by their annotations.
+
+    Values that no namespace and no cluster can have are ignored.
+    """
     namespaces: set[str] = set()
     clusters: set[str] = set()
     for slot in snapshot.nodes.order().tolist():
         node = snapshot.nodes.node(slot)
-        namespaces.update(key.partition("/")[0] for _, key in machine_keys(node))
+        for _, key in machine_keys(node):
+            namespace, _, name = key.partition("/")
+            namespaces.add(namespace if name else "")
         namespaces.add(node.annotations.get(NODES_CLUSTER_NAMESPACE, ""))
         clusters.add(node.annotations.get(NODES_CLUSTER, ""))
-    return namespaces - {""}, clusters - {""}
+    return set(filter(is_dns_label, namespaces)), set(filter(is_label_value, clusters)) - {""}
 
 
 class DiscoveryResult(Struct, frozen=True):

@@ -269,6 +269,11 @@ def is_subdomain(text: str) -> bool:
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
 
 
+def is_dns_label(text: str) -> bool:
+    """Return whether a string is a DNS-1123 label, as the names of namespaces must be."""
+    return len(text) <= 63 and "." not in text and is_subdomain(text)
+
+
 def is_label_key(text: str) -> bool:
     """Return whether a string is a valid label key: ``app``, ``example.com/app``."""
     prefix, slash, name = text.rpartition("/")

@@ -444,9 +444,10 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     confirmed_namespaces: Annotated[
         tuple[ObjectName, ...],
         bounded(
-            "Namespaces with node groups that the annotations of a node have confirmed, sorted. They remain confirmed "
-            "while they contain MachineSets, MachineDeployments or MachinePools, even without nodes. See "
-            "spec.nodeGroupAutoDiscovery.namespaces.",
+            "Namespaces with node groups that the annotations of a node have confirmed, sorted. If the annotations "
+            "also name a cluster of Cluster API, its name follows the namespace, for example clusters/prod. An entry "
+            "remains while its MachineSets, MachineDeployments or MachinePools exist, even without nodes, and "
+            "spec.nodeGroupAutoDiscovery does not exclude them.",
             limit=MAX_CONFIRMED,
             **ATOMIC,
         ),

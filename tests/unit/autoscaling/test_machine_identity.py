@@ -703,9 +703,28 @@ class TestUnconfirmedGroups:
         after = later(ours, there, tenants, confirmed=before.confirmed_namespaces)
         gone = later(tenants, there, confirmed=after.confirmed_namespaces)
 
-        assert before.confirmed_namespaces == after.confirmed_namespaces == ("clusters",)
+        assert before.confirmed_namespaces == after.confirmed_namespaces == ("clusters/prod",)
         assert list(after.by_id) == [self.OURS]
         assert (gone.by_id, gone.confirmed_namespaces) == ({}, ())
+
+    @pytest.mark.parametrize("others", [(), (node("n1").annotations({MACHINE: "openshift-machine-api/m"}),)])
+    def test_cluster_remains_confirmed_without_nodes_while_it_has_objects(self, others: tuple[Any, ...]) -> None:
+        """Its namespace also holds the objects of another cluster."""
+        ours, theirs = deployment(cluster="prod"), deployment("dev", cluster="dev")
+        first = found(ours, theirs, linked_node())
+
+        after, gone, excluded = (
+            build_groups(
+                Snapshot([each.build() for each in (*objects, *others)]),
+                discovery=NodeGroupAutoDiscovery(namespaces=namespaces),
+                confirmed=first.confirmed_namespaces,
+            )
+            for objects, namespaces in (((ours, theirs), ()), ((theirs,), ()), ((ours,), ("others",)))
+        )
+
+        assert {group.id: group.paused for group in after.all} == {self.OURS: ""}
+        assert after.confirmed_namespaces == first.confirmed_namespaces == ("clusters/prod",)
+        assert gone.confirmed_namespaces == excluded.confirmed_namespaces == ()
 
     @pytest.mark.parametrize(
         ("annotations", "groups"),

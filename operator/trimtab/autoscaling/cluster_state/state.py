@@ -117,7 +117,8 @@ class AutoscalerState(Struct, frozen=True):
         last_scale_down: the time at which a node was last removed.
         last_scale_down_failure: the time at which the removal of a node last failed.
         try_again: the last processed value of the annotation ``trimtab.dev/try-again``; empty if there was none.
-        confirmed_namespaces: namespaces with node groups that nodes have confirmed, sorted.
+        confirmed_namespaces: namespaces with node groups that nodes have confirmed, sorted, each with the cluster if
+            nodes have confirmed one: ``clusters/prod``.
     """
 
     groups: Mapping[str, GroupRecord] = {}

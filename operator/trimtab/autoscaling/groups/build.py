@@ -10,7 +10,6 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NodeGroupAutoDiscovery
-from trimtab.api.cluster_autoscaler_status import MAX_CONFIRMED
 from trimtab.api.machine_autoscaler import KIND, MachineAutoscaler
 from trimtab.autoscaling.groups.annotations import (
     OWNER,
@@ -19,7 +18,13 @@ from trimtab.autoscaling.groups.annotations import (
     annotated_options,
     object_problem,
 )
-from trimtab.autoscaling.groups.discovery import Scope, confirmed_by_nodes, discover
+from trimtab.autoscaling.groups.discovery import (
+    Scope,
+    confirmed_by_nodes,
+    confirmed_earlier,
+    confirmed_entries,
+    discover,
+)
 from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroups, external_groups
 from trimtab.autoscaling.groups.machine_groups import ClusterApi, GroupCandidate, GroupSource, MachineApi
 from trimtab.autoscaling.groups.membership import match_nodes
@@ -154,7 +159,8 @@ def build_groups(
         external: groups of external providers. If a machine also claims a node of such a group, the node is assigned to
             the machine.
         discovery: ``spec.nodeGroupAutoDiscovery``: which objects of the machine APIs belong to this cluster.
-        confirmed: namespaces that nodes confirmed earlier, so that the groups remain groups if they have no nodes.
+        confirmed: ``confirmed_namespaces`` of an earlier result, so that the groups remain groups if they have no
+            nodes.
 
     Returns:
         The groups, and the problems of objects that could not be used.
@@ -164,11 +170,11 @@ def build_groups(
         key=lambda each: each.id,
     )
     by_nodes, clusters = confirmed_by_nodes(snapshot)
-    used = {candidate.source.namespace for candidate in all_candidates}
-    by_nodes |= used.intersection(confirmed)
+    earlier, earlier_clusters = confirmed_earlier(all_candidates, confirmed)
+    by_nodes |= earlier
     namespaces = by_nodes.union(autoscaler.metadata.namespace for autoscaler in autoscalers)
     certain = by_nodes or external.configured
-    scope = Scope(discovery, namespaces if certain else None, clusters)
+    scope = Scope(discovery, namespaces if certain else None, clusters | earlier_clusters)
     discovered = discover(all_candidates, snapshot, scope)
     candidates = discovered.candidates
     owners, owner_problems = match_owners(candidates, autoscalers)
@@ -199,7 +205,7 @@ def build_groups(
         by_id=made,
         of_node=of_node,
         problems=tuple(sorted((*problems, *provider_problems))),
-        confirmed_namespaces=tuple(sorted(by_nodes & used)[:MAX_CONFIRMED]),
+        confirmed_namespaces=confirmed_entries(all_candidates, scope, by_nodes),
     )
 
 

@@ -8,8 +8,8 @@ belongs to this cluster:
    does.
 2. What it does not define is read from the annotations with which both APIs link a node to its machine, because tenants
    cannot write them. Both APIs keep all machines of a cluster in one namespace, so the annotations of a single node
-   suffice for all groups, including those without nodes. A namespace that was confirmed once remains so while it has
-   such objects, because trimtab may remove its last node.
+   suffice for all groups, including those without nodes. A namespace and a cluster that were confirmed once remain so
+   while they have such objects, because trimtab may remove their last node.
 3. If no node has such an annotation, and no external provider is configured, all objects belong to this cluster,
    unless they name several clusters.
 """
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.bounds import named, plural
 from trimtab.api.cluster_autoscaler import KIND, NAME, NodeGroupAutoDiscovery
+from trimtab.api.cluster_autoscaler_status import MAX_CONFIRMED
 from trimtab.autoscaling.groups.annotations import (
     NODES_CLUSTER,
     NODES_CLUSTER_NAMESPACE,
@@ -121,6 +122,39 @@ def confirmed_by_nodes(snapshot: Snapshot) -> tuple[set[str], set[str]]:
         namespaces.add(node.annotations.get(NODES_CLUSTER_NAMESPACE, ""))
         clusters.add(node.annotations.get(NODES_CLUSTER, ""))
     return set(filter(is_dns_label, namespaces)), set(filter(is_label_value, clusters)) - {""}
+
+
+def confirmed_earlier(candidates: Iterable[GroupCandidate], entries: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Return the namespaces and the names of the clusters of earlier :func:`confirmed_entries` that still have objects.
+
+    Args:
+        candidates: candidates of all APIs.
+        entries: the entries.
+    """
+    sources = [candidate.source for candidate in candidates]
+    existing = {entry for each in sources for entry in (each.namespace, f"{each.namespace}/{each.cluster}")}
+    parts = [entry.partition("/") for entry in existing.intersection(entries)]
+    return {namespace for namespace, _, _ in parts}, {cluster for _, _, cluster in parts} - {""}
+
+
+def confirmed_entries(
+    candidates: Iterable[GroupCandidate], scope: Scope, namespaces: Collection[str]
+) -> tuple[str, ...]:
+    """Return the confirmed namespaces with objects of this cluster, sorted.
+
+    If nodes confirm the cluster of an object, its name follows: ``clusters/prod``.
+
+    Args:
+        candidates: candidates of all APIs.
+        scope: which objects belong to this cluster.
+        namespaces: the namespaces that nodes confirm or have confirmed.
+    """
+    entries = {
+        f"{source.namespace}/{source.cluster}" if source.cluster in scope.clusters else source.namespace
+        for source in (candidate.source for candidate in candidates)
+        if source.namespace in namespaces and not scope.exclusion(source)
+    }
+    return tuple(sorted(entries)[:MAX_CONFIRMED])
 
 
 class DiscoveryResult(Struct, frozen=True):

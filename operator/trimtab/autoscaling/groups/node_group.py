@@ -207,7 +207,8 @@ class Groups(Struct, frozen=True):
         by_id: the groups by id, in the order of ids.
         of_node: group ids by node name; nodes that belong to no group are not included.
         problems: problems of objects, sorted.
-        confirmed_namespaces: namespaces with objects that can be groups, which nodes confirm or have confirmed, sorted.
+        confirmed_namespaces: namespaces with objects that can be groups, which nodes confirm or have confirmed, sorted,
+            each with the cluster if nodes confirm one: ``clusters/prod``.
     """
 
     by_id: Mapping[str, NodeGroup] = {}

@@ -666,11 +666,12 @@ NODE_NOT_CONFIRMED: Final = "NodeNotConfirmed"
 """A machine references a node, but neither a UID nor an annotation confirms the reference."""
 NODE_GROUP_NOT_CONFIRMED: Final = "NodeGroupNotConfirmed"
 """No node belongs to a machine in the object's namespace or to the object's cluster, and ``nodeGroupAutoDiscovery``
-does not define what belongs to this cluster, so the object is not treated as a node group."""
+does not define what belongs to this cluster, so the object is not treated as a node group. The condition Ready names
+an object for each namespace."""
 SEVERAL_CLUSTERS: Final = "SeveralClusters"
-"""The objects of Cluster API or the Machine API belong to several clusters, and ``nodeGroupAutoDiscovery.clusterName``
-is not set. Only node groups of the cluster that the annotations of the nodes name are scaled. If the nodes name none or
-several of the clusters, no node group of that API is scaled."""
+"""The objects of Cluster API or the Machine API belong to several clusters, ``nodeGroupAutoDiscovery.clusterName`` is
+not set, and the annotations of the nodes do not show which of the clusters is this one. No node group of that API is
+scaled."""
 NO_TEMPLATE: Final = "NoTemplate"
 """The group has no node that can serve as a template, and neither its annotations nor its provider describe its
 nodes."""

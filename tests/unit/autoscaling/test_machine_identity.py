@@ -17,6 +17,7 @@ from tests.unit.autoscaling.iteration_reports import NOW as REPORTED
 from tests.unit.autoscaling.scale_up_helpers import group, pending_pods, planned, sizes
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoDiscovery
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.conditions import ConditionUpdate
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.plan import Plan, RemoveNode
 from trimtab.autoscaling.cluster_state import advance, state_from_status, status_with_state
@@ -571,19 +572,22 @@ class TestClusters:
         assert reasons(made) == ["TargetUnsupported"]
 
     def test_condition_reports_several_clusters(self) -> None:
-        report = IterationReport(
-            started=REPORTED,
-            finished=REPORTED,
-            mode="Act",
-            generation=1,
-            plan=Plan(now=REPORTED),
-            groups=found(*self.two()),
-            state=AutoscalerState(),
-        )
-
-        degraded = {each.type: each for each in conditions_of(report, ClusterAutoscalerStatus())}["Degraded"]
+        degraded = conditions_for(found(*self.two()))["Degraded"]
 
         assert (degraded.status, degraded.reason) == (True, "SeveralClusters")
+
+
+def conditions_for(groups: Groups) -> dict[str, ConditionUpdate]:
+    report = IterationReport(
+        started=REPORTED,
+        finished=REPORTED,
+        mode="Act",
+        generation=1,
+        plan=Plan(now=REPORTED),
+        groups=groups,
+        state=AutoscalerState(),
+    )
+    return {each.type: each for each in conditions_of(report, ClusterAutoscalerStatus())}
 
 
 def linked_node(name: str = "n1", namespace: str = "clusters", cluster: str = "prod") -> Any:
@@ -616,7 +620,7 @@ class TestUnconfirmedGroups:
         ("cluster", "settings", "problems"),
         [
             ("prod", {}, ["NodeGroupNotConfirmed"]),
-            ("theirs", {}, ["SeveralClusters", "NodeGroupNotConfirmed"]),
+            ("theirs", {}, ["NodeGroupNotConfirmed"]),
             ("prod", {"cluster_name": "prod"}, ["NodeGroupNotConfirmed"]),
             ("theirs", {"cluster_name": "prod"}, []),
             ("prod", {"namespaces": ("clusters",)}, []),
@@ -639,9 +643,29 @@ class TestUnconfirmedGroups:
         golden(problem.message)
 
     def test_condition_names_the_objects_of_each_cluster(self, golden: Golden) -> None:
-        made = found(deployment(cluster="prod"), linked_node(), self.tenants(cluster="theirs"))
+        made = found(deployment(cluster="prod"), self.tenants(cluster="theirs"))
 
         golden(next(each.message for each in made.problems if each.reason == "SeveralClusters"))
+
+    def test_tenants_objects_are_reported_in_ready_and_not_in_degraded(self, golden: Golden) -> None:
+        """The tenant's objects name two more clusters, and one has an invalid size."""
+        tenants = [self.tenants(), self.tenants(cluster="theirs", name="bbb"), self.tenants(name="ccc").replicas(-1)]
+
+        conditions = conditions_for(found(deployment(cluster="prod"), linked_node(), *tenants))
+
+        assert (conditions["Degraded"].status, conditions["Degraded"].reason) == (False, "AllWell")
+        assert conditions["Ready"].status
+        golden(conditions["Ready"].message)
+
+    def test_several_clusters_without_a_paused_group_are_no_problem(self) -> None:
+        """The tenant's machines belong to no node group, and no node names its machine."""
+        orphans = [
+            machine_deployment(name, "tenant").replicas(1).merge(spec={"clusterName": name}) for name in ("x", "y")
+        ]
+
+        made = found(*orphans, machine_set().limits(0, 9), node("n1"))
+
+        assert (len(made.by_id), made.problems) == (1, ())
 
     def test_several_clusters_in_the_namespace_of_the_nodes(self) -> None:
         """Objects in the same namespace belong to this cluster only if its nodes name their cluster."""
@@ -649,7 +673,8 @@ class TestUnconfirmedGroups:
 
         one, none = found(*both, linked_node()), found(*both, linked_node(cluster=""))
 
-        assert ({group.id for group in one.all}, reasons(one)[0]) == ({self.OURS}, "SeveralClusters")
+        assert ({group.id for group in one.all}, reasons(one)) == ({self.OURS}, ["NodeGroupNotConfirmed"])
+        assert reasons(none) == ["SeveralClusters"]
         assert [bool(group.paused) for group in none.all] == [True, True]
 
     def test_objects_of_an_api_without_nodes_pause_no_other_api(self) -> None:

@@ -188,11 +188,14 @@ def build_groups(
             limited.append((candidate, limits))
     members = match_nodes([candidate for candidate, _ in limited], snapshot)
     problems += members.problems
+    several_clusters: set[ObjectProblem] = set()
     made = {}
     for candidate, limits in limited:
         options, wrong = annotated_options(candidate.source)
         problems += wrong
-        if candidate.paused and candidate.paused not in discovered.ambiguous:
+        if candidate.paused in discovered.ambiguous:
+            several_clusters.add(discovered.ambiguous[candidate.paused])
+        elif candidate.paused:
             message = f"is not scaled: {candidate.paused}"
             problems.append(object_problem(candidate.source, reasons.GROUP_PAUSED, message))
         made[candidate.id] = _group(candidate, limits, members.machines[candidate.id], options, owners)
@@ -204,7 +207,7 @@ def build_groups(
     return Groups(
         by_id=made,
         of_node=of_node,
-        problems=tuple(sorted((*problems, *provider_problems))),
+        problems=tuple(sorted((*problems, *several_clusters, *provider_problems))),
         confirmed_namespaces=confirmed_entries(all_candidates, scope, by_nodes),
     )
 
@@ -212,7 +215,7 @@ def build_groups(
 def _wrong_size(candidate: GroupCandidate) -> ObjectProblem | None:
     """Return a problem if ``spec.replicas`` is negative, which not every API server rejects, else ``None``."""
     source = candidate.source
-    if source.replicas is None or source.replicas >= 0:
+    if candidate.size_manager or source.replicas is None or source.replicas >= 0:
         return None
     return object_problem(source, reasons.INVALID_LIMITS, f"spec.replicas must be 0 or more, not {source.replicas}")
 

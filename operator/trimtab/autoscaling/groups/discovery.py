@@ -163,12 +163,12 @@ class DiscoveryResult(Struct, frozen=True):
     Attributes:
         candidates: all candidates; those that do not belong to this cluster have a ``size_manager``, and those of an
             API whose objects name several clusters are ``paused`` if nodes do not show which of them is this one.
-        ambiguous: pause reasons of APIs whose objects name several clusters.
-        problems: one problem for each such API, and one for each namespace with groups that no node confirms.
+        ambiguous: the problem of each such API by pause reason.
+        problems: one problem for each namespace with groups that no node confirms.
     """
 
     candidates: tuple[GroupCandidate, ...]
-    ambiguous: frozenset[str] = frozenset()
+    ambiguous: Mapping[str, ObjectProblem] = {}
     problems: tuple[ObjectProblem, ...] = ()
 
 
@@ -184,33 +184,28 @@ def discover(candidates: Sequence[GroupCandidate], snapshot: Snapshot, scope: Sc
         scope: which objects belong to this cluster.
     """
     pauses = {}
-    problems = []
+    ambiguous = {}
     for api_group in _OBJECTS if not scope.settings.cluster_name else ():
         clusters = _clusters(snapshot, api_group, scope)
         if len(clusters) > 1:
-            own = [cluster for cluster, (_, belongs) in clusters.items() if belongs]
-            examples = named([f"{cluster} in {example}" for cluster, (example, _) in clusters.items()])
-            text = (
+            examples = named([f"{cluster} in {example}" for cluster, example in clusters.items()])
+            pause = pauses[api_group] = (
                 f"objects of {api_group} name {len(clusters)} clusters ({examples}); "
                 f"{FIELD}.clusterName must name this cluster"
             )
-            if len(own) > 1:
-                pauses[api_group] = text
-            scaled = f"only groups of {own[0]}, to which nodes belong, are scaled" if len(own) == 1 else ""
-            message = f"{text}: {scaled or 'no group of that API is scaled'}"
-            problems.append(ObjectProblem(KIND, "", NAME, reasons.SEVERAL_CLUSTERS, message))
+            message = f"{pause}: no group of that API is scaled"
+            ambiguous[pause] = ObjectProblem(KIND, "", NAME, reasons.SEVERAL_CLUSTERS, message)
     made = tuple(_scoped(candidate, scope, pauses.get(candidate.source.api_group, "")) for candidate in candidates)
-    return DiscoveryResult(made, frozenset(pauses.values()), (*problems, *_unconfirmed(candidates, scope)))
+    return DiscoveryResult(made, ambiguous, tuple(_unconfirmed(candidates, scope)))
 
 
-def _clusters(snapshot: Snapshot, api_group: str, scope: Scope) -> Mapping[str, tuple[str, bool]]:
-    """Return an object of each cluster that the objects of an API name, and whether any of them belongs to this one."""
-    found: dict[str, tuple[str, bool]] = {}
+def _clusters(snapshot: Snapshot, api_group: str, scope: Scope) -> Mapping[str, str]:
+    """Return an object of each cluster that the objects of an API name, except those of other clusters."""
+    found: dict[str, str] = {}
     for each in _OBJECTS[api_group](snapshot):
-        if each.cluster and not scope.exclusion_by_settings(each):
-            name, belongs = f"{each.kind} {each.key}", not scope.exclusion_by_nodes(each)
-            first, before = found.get(each.cluster, (name, False))
-            found[each.cluster] = min(first, name), belongs or before
+        if each.cluster and not scope.exclusion(each):
+            name = f"{each.kind} {each.key}"
+            found[each.cluster] = min(found.get(each.cluster, name), name)
     return dict(sorted(found.items()))
 
 

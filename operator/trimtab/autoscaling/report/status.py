@@ -176,6 +176,13 @@ def _remaining_parts(report: IterationReport) -> Iterator[str]:
     ]
     if uncounted:
         yield f"{plural(len(uncounted), 'DaemonSet')} not expected on new nodes ({named(uncounted)})"
+    unconfirmed = [
+        f"{each.kind} {each.namespace}/{each.name}"
+        for each in report.groups.problems
+        if each.reason == reasons.NODE_GROUP_NOT_CONFIRMED
+    ]
+    if unconfirmed:
+        yield f"not treated as node groups: {named(unconfirmed)} ({reasons.NODE_GROUP_NOT_CONFIRMED})"
     unneeded = len(report.state.unneeded)
     if unneeded:
         yield f"{plural(unneeded, 'node')} unneeded"
@@ -235,7 +242,11 @@ def _invalid_objects(report: IterationReport) -> ConditionUpdate | None:
 
     If there are none, return one for errors in the expander's ConfigMap.
     """
-    problems = [*report.groups.problems, *report.problems]
+    problems = [
+        each
+        for each in (*report.groups.problems, *report.problems)
+        if each.reason != reasons.NODE_GROUP_NOT_CONFIRMED  # tenants can create such objects, see Ready
+    ]
     groups = [each for each in problems if each.reason != reasons.PRIORITY_CONFIG_MAP_INVALID]
     if not problems:
         return None

@@ -260,6 +260,19 @@ class TestOtherNamespaces:
             world.builders[f"Pod/shop/web-{number}"].tolerates("only")
         assert ups(world.plan()) == {"other": (0, 2)}
 
+    def test_pending_pods_that_are_not_evaluated_in_time_prevent_new_nodes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Judging the tenant's pods takes longer than the plan may take. Those that are judged fit on no new node."""
+        time = SlowNamespace(monkeypatch)
+        world = one_big()
+        world.add(*(tenant_pod(f"x-{each}", cpu=f"{9 + each}").unschedulable() for each in range(60)))
+
+        made = world.plan(budget=PlanBudget(80.0, time))
+
+        assert not ups(made)
+        assert kept_reasons(made)["small"] == "ReplacementWaits"
+
     def test_node_that_a_pending_pod_will_use_is_kept(self) -> None:
         world = one_big()
         world.add(tenant_pod("x", cpu="2").unschedulable())

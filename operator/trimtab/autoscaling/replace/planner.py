@@ -384,7 +384,7 @@ class _ReplacementPlanner:
         """Return a pending pod for each group on whose new nodes the scheduler could run it in place of moved pods.
 
         Such a pod stays pending because of a limit or a delay. If nodes for other pods were added, it could exceed the
-        limit of its namespace.
+        limit of its namespace. A pod that is not evaluated in time counts for all groups.
         """
         left = [
             pod
@@ -402,6 +402,8 @@ class _ReplacementPlanner:
         _, fits = find_fitting_groups(
             self._snapshot, self._placer, self._templates, groups=self._targets, found=in_turn
         )
+        if skipped:  # the time did not suffice to determine the groups
+            return {group.id: skipped[0].first.key for group in self._targets}
         found: dict[str, str] = {}
         for each in classes:
             for id_ in fits.get(each.number, ()):

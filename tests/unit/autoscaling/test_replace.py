@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,11 +10,26 @@ import pytest
 from tests.builders import budget, pod
 from tests.fakes.slow_namespace import SlowNamespace
 from tests.fixtures.golden import Golden
-from tests.unit.autoscaling.replacement_cluster import World, group, kept_reasons, message, removals, ups, web, worker
+from tests.unit.autoscaling.replacement_cluster import (
+    NAMESPACE,
+    NOW,
+    World,
+    group,
+    kept_reasons,
+    message,
+    removals,
+    ups,
+    web,
+    worker,
+)
 from tests.unit.autoscaling.scale_up_helpers import pending_pod
-from trimtab.api.cluster_autoscaler import ResourceLimits
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ResourceLimits
 from trimtab.api.plan import ScaleUp
+from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.replace import candidates
+from trimtab.autoscaling.scale_up import PlanInputs
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement.placer import Placer
 from trimtab.placement.plan_budget import PlanBudget
 
 CPUS = {"big": "8", "small": "4", "dear": "4", "cheap": "4"}
@@ -305,6 +321,30 @@ class TestOtherNamespaces:
         made = World(big, small, blocked, worker("n1", big, cpu="8"), bare, pods).plan()
 
         assert ups(made) == {"small": (0, 2)}
+
+    def test_blocked_nodes_of_one_group_cost_nothing_for_the_nodes_of_another(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After the tenant's pods have blocked nodes of a group, only the pods of this group's nodes are read."""
+        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
+        big, dear = group("big", "0.8", size=6, cpu="8"), group("dear", "0.8", size=6, cpu="8")
+        names = {of.name: [f"{of.name}-{each}" for each in range(6)] for of in (big, dear)}
+        nodes = [worker(name, of, cpu="8") for of in (big, dear) for name in names[of.name]]
+        bare = [tenant_pod(f"x-{name}", cpu="4500m").on(name).ready() for name in names["big"] + names["dear"]]
+        snapshot = World(big, dear, nodes, bare).snapshot()
+        inputs = PlanInputs(ClusterAutoscalerSpec(), NOW)
+        groups = build_groups(snapshot)
+        prices = dict.fromkeys(groups.by_id, Fraction(1))
+        found = candidates.ReplacementCandidates(snapshot, Placer(snapshot), groups, inputs, prices)
+        read: list[str] = []
+        items_on = Snapshot.items_on
+        monkeypatch.setattr(Snapshot, "items_on", lambda self, name: read.append(name) or items_on(self, name))
+
+        with found.of(groups.by_id[f"MachineSet/{NAMESPACE}/big"]) as accepted:
+            assert accepted == ()
+
+        assert read
+        assert set(read) <= set(names["big"])
 
     def test_pods_that_fit_on_no_node_together_prevent_only_the_replacement_of_their_node(self) -> None:
         world = self.with_affinity(number=2, cpu="2200m")

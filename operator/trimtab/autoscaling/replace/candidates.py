@@ -112,9 +112,8 @@ class ReplacementCandidates:
         evicted: list[Pod] = []
         judged = pods = 0
         blocked: Counter[str] = Counter()
-        for node, group in self._in_turn(blocked):
-            if family is not None and group.id != family.id:
-                continue
+        often: set[str] = set()
+        for node, group in self._in_turn(family, often):
             if judged == MAX_JUDGED or len(accepted) == MAX_REPLACED or pods >= MAX_PODS:
                 break
             judged += 1
@@ -122,7 +121,10 @@ class ReplacementCandidates:
                 continue
             drain = self._classes.drain(self._classes.on(node.name))
             if drain.blocking is not None:
-                blocked[drain.blocking.namespace] += 1
+                namespace = drain.blocking.namespace
+                blocked[namespace] += 1
+                if blocked[namespace] == MAX_BLOCKED:
+                    often.add(namespace)
                 continue
             evicted += drain.evicted
             if drain.moving:  # scale-down removes empty nodes anyway
@@ -136,15 +138,17 @@ class ReplacementCandidates:
         finally:
             self._classes.take_back(evicted)
 
-    def _in_turn(self, blocked: Mapping[str, int]) -> Iterator[tuple[Node, NodeGroup]]:
+    def _in_turn(self, family: NodeGroup | None, often: Collection[str]) -> Iterator[tuple[Node, NodeGroup]]:
         """Yield the nodes by rank, but nodes with pods of namespaces that have blocked many nodes come last.
 
         Args:
-            blocked: the number of nodes whose drain pods of a namespace have blocked so far. The caller updates it.
+            family: the group whose nodes are yielded; ``None`` for all groups.
+            often: namespaces whose pods have blocked the drain of many nodes so far. The caller updates it.
         """
         last = []
         for node, group in self._ranked:
-            often = {namespace for namespace, number in blocked.items() if number >= MAX_BLOCKED}
+            if family is not None and group.id != family.id:
+                continue
             if often and any(pod.namespace in often for _, pod in self._snapshot.items_on(node.name)):
                 last.append((node, group))
             else:

@@ -68,8 +68,10 @@ After that the pod is evaluated again: a proxy in front of a starting API server
 """
 
 MAX_WAIT: Final = 60.0
-"""Maximum seconds until a pod is evaluated again if it is no longer due because a clock was set back."""
+"""Maximum seconds until a pod is evaluated again that is no longer due, or that a rate limit applies to.
 
+The wall clock may be set meanwhile.
+"""
 
 CATCH_UP: Final = 0.1
 """Maximum delay of the event loop that a rate limit makes up for, in seconds. It makes up for no pause of the queue."""

@@ -247,7 +247,7 @@ class TestOtherNamespaces:
         "waiting",
         [
             tenant_pod("x", cpu="9").unschedulable(),
-            tenant_pod("x").merge(spec={"schedulerName": "nobody"}),
+            tenant_pod("x").merge(spec={"schedulerName": "missing-scheduler"}),
             tenant_pod("x").unschedulable().merge(spec={"schedulingGates": [{"name": "closed"}]}),
         ],
         ids=["too large", "unknown scheduler", "gate"],

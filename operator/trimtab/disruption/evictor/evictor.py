@@ -662,32 +662,38 @@ class Evictor:
     # --- admission checks -------------------------------------------------------------------------------------------
 
     def _already_evicted(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        by, leaving = None, self._terminating.get(request.uid)
-        in_flight = [each.request.requester for each in self._permits if each.request.uid == request.uid]
-        preempts = request.requester.controller == SCHEDULING
-        if request.deadline is None:
-            by = next(iter(in_flight), None)
-        elif preempts:  # a preemptor of even higher priority can need the same victim
-            by = next((each for each in in_flight if each.controller == SCHEDULING), None)
-        if (
-            by is None
-            and request.deadline is not None
-            and leaving is not None
-            and (
-                request.grace_period is not None
-                or now < leaving.moving
-                or (leaving.request.requester == request.requester and not preempts)
-            )
-        ):
-            return None  # it shortens the grace period, is repeated on purpose, or the pod is not deleted yet
-        if by is None and leaving is not None and now < leaving.unseen:
+        by, leaving = self._in_flight_for(request), self._terminating.get(request.uid)
+        if by is None and leaving is not None and now < leaving.unseen and not self._may_repeat(request, leaving, now):
             by = leaving.request.requester
-            # An eviction in the background has not deleted the pod, and its requester asks again whether it has ended.
-            if by == request.requester and now < leaving.moving:
-                by = None
         if by is None:
             return None
         return self._waiting.wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by, now=now)
+
+    def _in_flight_for(self, request: EvictionRequest) -> Requester | None:
+        """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
+
+        A request with a deadline waits for none, except that preemptions wait for each other: a preemptor can need the
+        victim of one with a lower priority.
+        """
+        preempts = request.requester.controller == SCHEDULING
+        if request.deadline is not None and not preempts:
+            return None
+        for each in self._permits:
+            requester = each.request.requester
+            if each.request.uid == request.uid and (request.deadline is None or requester.controller == SCHEDULING):
+                return requester
+        return None
+
+    @staticmethod
+    def _may_repeat(request: EvictionRequest, leaving: _TerminatingPod, now: float) -> bool:
+        """Return whether a pod may be evicted again although an eviction was granted that the watch does not show."""
+        same = leaving.request.requester == request.requester
+        moving = now < leaving.moving  # an eviction in the background has not deleted the pod
+        if request.deadline is None:
+            return same and moving  # the requester asks whether it has ended
+        if request.grace_period is not None or moving:  # the request shortens the grace period, or deletes the pod
+            return True
+        return same and request.requester.controller != SCHEDULING  # the requester repeats it on purpose
 
     def _requested_by_others(self, request: EvictionRequest) -> PendingEviction | None:
         if request.deadline is not None:

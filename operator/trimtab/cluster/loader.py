@@ -83,7 +83,8 @@ async def load(
         kinds: the kinds to load; planning an autoscaler needs :data:`~trimtab.cluster.kinds.SNAPSHOT_KINDS`.
         on_invalid: called with the error of an invalid object, which is then skipped. By default the error is raised.
         on_absent: called with each kind that is treated as empty, and the error
-            (:data:`~trimtab.cluster.kinds.ABSENT_ON_OLD_SERVERS`, :data:`~trimtab.cluster.kinds.OPTIONAL`).
+            (:data:`~trimtab.cluster.kinds.ABSENT_ON_OLD_SERVERS`, :data:`~trimtab.cluster.kinds.OPTIONAL`), once all
+            kinds are loaded. If one cannot be listed, its error is all that the user sees.
         clock: waits between retries.
 
     Raises:
@@ -96,8 +97,7 @@ async def load(
         raise LoadFailed(kinds[0], error) from error
     snapshot, interner = Snapshot(), Interner()
     readers = [
-        _Reader(api, kind, snapshot, interner, whole=whole, on_invalid=on_invalid, on_absent=on_absent, clock=clock)
-        for kind in kinds
+        _Reader(api, kind, snapshot, interner, whole=whole, on_invalid=on_invalid, clock=clock) for kind in kinds
     ]
     tasks = [asyncio.create_task(reader.run(), name=f"load {reader.resource.plural}") for reader in readers]
     try:
@@ -107,6 +107,9 @@ async def load(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    for reader in readers:
+        if on_absent is not None and reader.absence is not None and is_reported_absence(reader.asked, reader.absence):
+            on_absent(reader.asked, reader.absence)
     return snapshot
 
 
@@ -141,16 +144,15 @@ class _Reader:
         *,
         whole: bool,
         on_invalid: OnInvalid | None,
-        on_absent: OnAbsent | None,
         clock: Clock,
     ) -> None:
+        self.absence: ApiError | None = None
         self.resource = resource
-        self._asked, *self._older = versions(resource)
+        self.asked, *self._older = versions(resource)
         self._api = api
         self._snapshot = snapshot
         self._interner = interner
         self._on_invalid = on_invalid
-        self._on_absent = on_absent
         self._clock = clock
         self._protobuf = resource.type_name not in JSON_ONLY
         self._whole = whole and self._protobuf  # JSON items can be decoded only once the response is complete
@@ -170,10 +172,9 @@ class _Reader:
                     self.resource = self._older.pop(0)
                     self._forget()
                     continue
-                if isinstance(error, ApiError) and is_tolerated_absence(self._asked, error):
+                if isinstance(error, ApiError) and is_tolerated_absence(self.asked, error):
                     self._forget()
-                    if self._on_absent is not None and is_reported_absence(self._asked, error):
-                        self._on_absent(self._asked, error)
+                    self.absence = error
                     return
                 if isinstance(error, _MalformedResponse):
                     raise InputError(f"the API server's response {error}", object=self.resource.plural) from error

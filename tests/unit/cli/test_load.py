@@ -16,7 +16,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import ApiError, Forbidden, Gone, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Machine, MachineDeployment
-from trimtab.kube.resources import MACHINE_DEPLOYMENTS, PODS, Resource
+from trimtab.kube.resources import MACHINE_DEPLOYMENTS, NODES, PODS, Resource
 from trimtab.kube.wire.identity import JSON_ONLY
 
 PROTOBUF, JSON = Protobuf(), Json()
@@ -234,6 +234,20 @@ async def test_forbidden_machine_kind_is_reported_and_empty() -> None:
 
     ((resource, error),) = recorded
     assert (resource, type(error)) == (MACHINE_DEPLOYMENTS, Forbidden)
+
+
+async def test_absent_kinds_are_not_reported_if_another_cannot_be_listed() -> None:
+    recorded: list[Any] = []
+    api = Server(Forbidden("no", status=403), Forbidden("no", status=403))
+
+    with pytest.raises(LoadFailed):
+        await load(
+            api,
+            kinds=[MACHINE_DEPLOYMENTS, NODES],
+            on_absent=lambda *missed: recorded.append(missed),
+            clock=SetClock(),
+        )
+    assert not recorded
 
 
 async def test_server_without_pods_is_an_error(golden: Golden) -> None:

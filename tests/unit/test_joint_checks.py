@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.fixtures.audit import OPERATOR, AuditEvent, User
+from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
 from tests.fixtures.joint import (
     CHURN_TAINT,
     LATE,
@@ -17,6 +18,7 @@ from tests.fixtures.joint import (
     TaintInterval,
     evicted_elsewhere,
     evictions_without_uid,
+    lives_of,
     missed_deadlines,
     repeated_evictions,
     unfounded_deletions,
@@ -77,6 +79,47 @@ def test_deadline_that_is_cancelled_or_passes_in_a_downtime_is_not_missed() -> N
 
     assert missed_deadlines(lives(life()), [short], [], now=300.0) == []
     assert missed_deadlines(lives(life()), [OUTAGE], [(DUE - 1.0, DUE + 1.0)], now=300.0) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({"tolerated": frozenset({UNREACHABLE})}, 0),
+        ({"tolerated": frozenset({""})}, 0),
+        ({"tolerated": frozenset({CHURN_TAINT})}, 1),
+        ({"finished": DUE - 1.0}, 0),
+        ({"finished": DUE + LATE + 1.0}, 1),
+    ],
+    ids=["tolerates it", "tolerates all", "tolerates another taint", "finished before", "finished after"],
+)
+def test_pod_without_a_deadline_misses_none(changes: dict[str, Any], missed: int) -> None:
+    there = msgspec.structs.replace(life(), **changes)
+
+    assert len(missed_deadlines(lives(there), [OUTAGE], [], now=300.0)) == missed
+
+
+def test_tolerations_and_ends_of_containers_are_read_from_responses() -> None:
+    moment = datetime(2026, 11, 30, tzinfo=UTC)
+    pod = ObjectRef("pods", "shop", "agent-1")
+    limited = {"key": CHURN_TAINT, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 6}
+    other = {"key": "example.com/disk", "operator": "Exists", "effect": "NoSchedule"}
+    tolerations = [{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}, limited, other]
+
+    def event(user: str, verb: str, subresource: str = "", **more: Any) -> AuditEvent:
+        ref = msgspec.structs.replace(pod, subresource=subresource)
+        return AuditEvent(verb, User(user), moment, moment, object_ref=ref, response_status=ResponseStatus(201), **more)
+
+    events = [
+        event("daemon-set-controller", "create", response_object={"spec": {"tolerations": tolerations}}),
+        event(OPERATOR, "create", "binding", request_object={"target": {"name": "n1"}}),
+        event("kwok", "patch", "status", response_object={"status": {"phase": "Running"}}),
+    ]
+    ((bound,),) = lives_of(events, OPERATOR).values()
+    assert (bound.node, bound.tolerated, bound.finished) == ("n1", {UNREACHABLE}, float("inf"))
+
+    events.append(event("kwok", "patch", "status", response_object={"status": {"phase": "Succeeded"}}))
+    ((bound,),) = lives_of(events, OPERATOR).values()
+    assert bound.finished == moment.timestamp()
 
 
 class FakeAudit:

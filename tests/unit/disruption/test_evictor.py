@@ -15,7 +15,7 @@ from trimtab.api import reasons
 from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
-from trimtab.disruption.evictor.evictor import WATCH_LAG
+from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
@@ -486,7 +486,7 @@ async def test_node_and_owner_limits_are_separate(limits: EvictionLimits, scope:
     world.evictor.conclude(permit, TAKEN)
     world.drop(one)
     await asyncio.sleep(61.0)
-    world.evictor.cancel(next(iter(world.evictor._permits)))
+    world.evictor.cancel(next(iter(world.evictor._in_progress.permits)))
     admitted(world, world.add("web-3", owner="web3", node="n3"), node="n3")
 
 

@@ -95,7 +95,7 @@ class Cluster:
         return {"kind": "Status", "status": "Success"}
 
     def _check_order(self, name: str) -> None:
-        sent = next(each.request for each in self.evictor._permits if each.request.pod == name and each.in_flight)
+        sent = next(each for each in self.evictor._in_progress.in_flight() if each.pod == name)
         if sent.deadline is None and self.budget.disruptions_allowed <= 1:
             urgent = [
                 each.request.pod

@@ -501,7 +501,7 @@ async def test_status_reports_pending_evictions() -> None:
         pod = process.services.lister.pod("shop/web")
         assert pod is not None
         evictor = process.services.evictor
-        evictor.limits = EvictionLimits(max_concurrent=1)
+        evictor._operator_limits.limits = EvictionLimits(max_concurrent=1)
         held = EvictionRequest(namespace="shop", pod="other", uid="other", requester=Requester(DESCHEDULER, "spread"))
         permit = evictor.admit(held, pod)
         assert isinstance(permit, Permit)

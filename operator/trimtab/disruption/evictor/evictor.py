@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -46,15 +46,14 @@ from trimtab.api.reasons import (
     DISRUPTION_BUDGET,
     WAITING_FOR_BUDGET,
     WAITING_FOR_EVICTION,
-    WAITING_FOR_EVICTION_LIMIT,
     WAITING_FOR_OWNER,
     WAITING_FOR_PLAN,
 )
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
-from trimtab.cluster.workloads.owners import OwnerKey, owner_key
+from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.controller.history import History, NoHistory
-from trimtab.disruption.background_evictions import BACKGROUND_TIMEOUT
+from trimtab.disruption.evictor.cluster_view import ClusterView
 from trimtab.disruption.evictor.eviction_api import (
     attempt_result_of,
     confirm_eviction,
@@ -64,15 +63,16 @@ from trimtab.disruption.evictor.eviction_api import (
     send_eviction,
 )
 from trimtab.disruption.evictor.eviction_log import log_eviction
+from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG, EvictionsInProgress, Permit
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.operator_limits import OperatorLimits
 from trimtab.disruption.evictor.other_requests import OtherRequests, requester_of
 from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisruptions
 from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
 from trimtab.disruption.evictor.requests import (
     EVICTION_CONDITION,
-    SCHEDULING,
     EvictionRequest,
     EvictionResponse,
     Requester,
@@ -85,27 +85,18 @@ from trimtab.disruption.limits import (
     MINUTE,
     EvictionLimits,
     LimitScope,
-    describe_scope,
     limit_scopes,
-    pace_of,
     scopes,
 )
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Pod, PodDisruptionBudget
-from trimtab.kube.token_bucket import SlidingWindow
 
 T = TypeVar("T")
 
 HISTORY_SIZE: Final = 1000
 """Maximum number of results in the evictor's history."""
-
-WATCH_LAG: Final = 600.0
-"""Seconds for which a granted eviction is not requested again, if the watch is late.
-
-The API server has deleted the pod, so a second request can only fail or disrupt a budget again.
-"""
 
 CONFIRM_TIMEOUT: Final = 5.0
 """Timeout in seconds of the read of a pod before its eviction is sent again because the response was lost.
@@ -116,21 +107,11 @@ It is short, because the eviction may no longer be necessary after the read, and
 RECHECK_TIME: Final = 1.0
 """Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
 
-TERMINATION_MARGIN: Final = 30.0
-"""Seconds for which a terminating pod still counts toward the concurrent evictions after its grace period has ended."""
-
-DEFAULT_GRACE_PERIOD: Final = 30
-"""Kubernetes' default for ``terminationGracePeriodSeconds``."""
-
 MANY_IN_FLIGHT: Final = 8
 """Number of concurrent requests from which on writes that can wait, such as events, wait for them."""
 
 CLEANUP_PERIOD: Final = 60.0
 """Seconds between two cleanups of the state of evictions and scopes."""
-
-
-_EARLIER: Final = Requester("an earlier", "process")
-"""The requester of evictions that an earlier process made."""
 
 
 class EvictionRecord(Struct, frozen=True, kw_only=True):
@@ -151,58 +132,6 @@ class EvictionRecord(Struct, frozen=True, kw_only=True):
     at: float
 
 
-class ClusterView(Protocol):
-    """Read access to cached pods; :class:`trimtab.cluster.lister.Lister` implements it.
-
-    The cache may lag behind the API server. The preconditions of eviction requests guard against that.
-    """
-
-    def pod(self, key: str) -> Pod | None:
-        """Return the pod with the key ``namespace/name``; ``None`` if it does not exist."""
-        ...
-
-    def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
-        """Return the pods of a controller, in any order."""
-        ...
-
-    def desired_replicas(self, owner: OwnerKey) -> int | None:
-        """Return the desired number of a controller's pods; ``None`` if it is unknown."""
-        ...
-
-
-class Permit:
-    """The permission to send one eviction request.
-
-    The holder must end it with :meth:`Evictor.conclude` or :meth:`Evictor.cancel`.
-
-    Attributes:
-        request: the request.
-        pod: the pod in its state at admission.
-        admitted_at: the time of admission in seconds on the monotonic clock.
-        in_flight: whether the request was sent and the response has not arrived yet.
-        rechecked_since: the time at which a recheck of the request began, which has not ended yet; otherwise ``None``.
-    """
-
-    __slots__ = ("admitted_at", "in_flight", "pod", "rechecked_since", "request")
-
-    def __init__(self, request: EvictionRequest, pod: Pod, admitted_at: float) -> None:
-        self.request = request
-        self.pod = pod
-        self.admitted_at = admitted_at
-        self.in_flight = False
-        self.rechecked_since: float | None = None
-
-
-class _TerminatingPod(Struct):
-    """A pod whose eviction was granted. It counts toward the concurrent evictions until it no longer exists."""
-
-    request: EvictionRequest
-    until: float
-    unseen: float
-    moving: float
-    """Until this time, a response that the pod is evicted in the background is attributed to this eviction."""
-
-
 class Evictor:
     """Admits, sends and records evictions of pods for all controllers of the process.
 
@@ -211,7 +140,6 @@ class Evictor:
         others: the EvictionRequests of other components. Requests without a deadline wait for those of the same pod and
             of other pods of its owner, and leave them their share of the PodDisruptionBudget.
         history: the results of recent requests, the latest last.
-        limits: operator-wide limits.
     """
 
     def __init__(
@@ -242,20 +170,23 @@ class Evictor:
         self.history: deque[EvictionRecord] = deque(maxlen=HISTORY_SIZE)
         self._clock = clock
         self._view = view
-        self.limits = limits or EvictionLimits()
         self._owners = OwnerRecovery()
         self._retries = EvictionRetries()
-        self._permits: dict[Permit, None] = {}
-        self._terminating: dict[str, _TerminatingPod] = {}
+        self._in_progress = EvictionsInProgress(view)
         self._waiting = WaitingRequests()
-        self._windows: dict[LimitScope, SlidingWindow] = {}
+        self._operator_limits = OperatorLimits(limits or EvictionLimits(), self._in_progress, self._waiting)
         self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
         self._owner_events = owner_events
         if metrics is not None:
-            metrics.follow(self.waiting, lambda: len(self._permits))
+            metrics.follow(self.waiting, lambda: len(self._in_progress.permits))
+
+    @property
+    def limits(self) -> EvictionLimits:
+        """Return the operator-wide limits."""
+        return self._operator_limits.limits
 
     def restore(self, entries: Iterable[HistoryEntry], pods: Iterable[Pod]) -> int:
         """Count the evictions of an earlier process toward the limits, and return the number of those counted.
@@ -280,25 +211,11 @@ class Evictor:
             at = next((each.since for each in pod.conditions if (each.type, each.reason) == EVICTION_CONDITION), None)
             if at is not None:
                 counted.setdefault(pod.uid, (at, (ALL, *limit_scopes(pod))))
-                self._restore_terminating(pod, now, now_epoch)
+                self._in_progress.restore(pod, now, now_epoch)
         recent = [(at, places) for at, places in counted.values() if now_epoch - MINUTE < at <= now_epoch]
         for at, places in sorted(recent):
-            for window in self._windows_in(places):
-                window.take(now - (now_epoch - at))
+            self._operator_limits.take(places, now - (now_epoch - at))
         return len(recent)
-
-    def _restore_terminating(self, pod: Pod, now: float, now_epoch: float) -> None:
-        """Count a pod that was evicted before the restart toward the concurrent evictions until it no longer exists."""
-        request = EvictionRequest(
-            namespace=pod.namespace,
-            pod=pod.name,
-            uid=pod.uid,
-            requester=_EARLIER,
-            node=pod.node,
-            owner=owner_key(pod),
-        )
-        until = now + (pod.deleted or now_epoch) - now_epoch + TERMINATION_MARGIN
-        self._terminating[pod.uid] = _TerminatingPod(request, until, unseen=now, moving=now)
 
     # --- admission -----------------------------------------------------------------------------------------------
 
@@ -314,16 +231,15 @@ class Evictor:
         now = self._now()
         found = self._already_evicted(request, now) or self._requested_by_others(request)
         found = found or self.owner_unsettled(request, pod)
-        found = found or self._budget(request, pod, now) or self._limit(request, now)
+        found = found or self._budget(request, pod, now) or self._operator_limits.check(request, now)
         if found is not None:
             return found
         self._waiting.end(request.uid, request.requester)
-        for pace in self._windows_of(request):
-            pace.take(now)
+        self._operator_limits.take(request.scopes, now)
         if request.how == "Evict":
             self.budgets.hold(pod, request.requester)
         permit = Permit(request, pod, now)
-        self._permits[permit] = None
+        self._in_progress.permits[permit] = None
         self._clean_up(now)
         return permit
 
@@ -356,7 +272,7 @@ class Evictor:
 
     def busy(self) -> bool:
         """Return whether at least :data:`MANY_IN_FLIGHT` requests are admitted and not concluded."""
-        return len(self._permits) >= MANY_IN_FLIGHT
+        return len(self._in_progress.permits) >= MANY_IN_FLIGHT
 
     def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:
         """Return the reason why the pod's owner has not recovered from its last eviction.
@@ -394,7 +310,7 @@ class Evictor:
                 waits_for=None,
                 since=each.rechecked_since,
             )
-            for each in self._permits
+            for each in self._in_progress.permits
             if each.rechecked_since is not None and now - each.rechecked_since >= RECHECK_TIME
         ]
         return tuple(sorted(found, key=lambda each: each.since))
@@ -543,25 +459,23 @@ class Evictor:
         If the result is uncertain, the disruption remains outstanding in the pod's budget. A pod that is evicted in the
         background is counted once, even if its eviction is requested again before it ends.
         """
-        if permit not in self._permits:
+        if permit not in self._in_progress.permits:
             return
         request, now, repeated = permit.request, self._now(), False
         if answer.result not in (EVICTED, DELETED, STARTED):
             self._release(permit, uncertain=answer.uncertain)
             self._keep_place(permit, answer)
         else:
-            del self._permits[permit]
+            del self._in_progress.permits[permit]
             self._retries.forget(request.uid, request.requester)
-            known = self._terminating.get(request.uid)
-            repeated = answer.result == STARTED and request.how == "Evict" and known is not None and now < known.moving
+            repeated = self._in_progress.granted(permit, answer, now)
             if repeated:
                 self.budgets.release(permit.pod)
-                self._return_rate(permit)
+                self._operator_limits.give_back(request.scopes, permit.admitted_at)
             else:
                 self.budgets.granted(permit.pod, now=now)
             if (owner := request.workload) is not None:
                 self._owners.grant(owner, request.uid, now=now)
-            self._terminating[request.uid] = self._terminating_pod(permit, answer, now)
         if not repeated and (not answer.retry or answer.result == REFUSED):
             entry = history_entry(request, answer, permit.pod, now=self._clock.now())
             if entry is not None:
@@ -578,20 +492,9 @@ class Evictor:
 
         The watch already shows the disruption, so that only the rates count it again.
         """
-        for pace in self._windows_of(permit.request):
-            pace.take(self._now())
-        self._permits[permit] = None
+        self._operator_limits.take(permit.request.scopes, self._now())
+        self._in_progress.permits[permit] = None
         self.conclude(permit, answer)
-
-    def _terminating_pod(self, permit: Permit, answer: AttemptResult, now: float) -> _TerminatingPod:
-        request, grace = permit.request, permit.request.grace_period
-        if grace is None:
-            grace = permit.pod.spec.termination_grace_period
-        ends = 0.0
-        if request.deadline is None:
-            ends = (DEFAULT_GRACE_PERIOD if grace is None else grace) + TERMINATION_MARGIN
-        moving = now + BACKGROUND_TIMEOUT if answer.result == STARTED and request.how == "Evict" else now
-        return _TerminatingPod(request, now + ends, now + WATCH_LAG, moving)
 
     def record(self, request: EvictionRequest, answer: AttemptResult) -> None:
         """Add the result of a request to the history and the metrics."""
@@ -614,7 +517,7 @@ class Evictor:
             permit: a permit from :meth:`admit`. The call has no effect if the permit has already been concluded.
             uncertain: whether the request may have been sent. If so, its disruption remains outstanding in the budget.
         """
-        if permit in self._permits:
+        if permit in self._in_progress.permits:
             self._release(permit, uncertain=uncertain)
 
     def response_received(self, permit: Permit) -> None:
@@ -646,54 +549,22 @@ class Evictor:
 
     def _release(self, permit: Permit, *, uncertain: bool) -> None:
         request = permit.request
-        del self._permits[permit]
+        del self._in_progress.permits[permit]
         if (owner := request.workload) is not None:
             self._owners.close(owner, request.uid)
         if uncertain:
             self.budgets.granted(permit.pod, now=self._now())
             return
         self.budgets.release(permit.pod)
-        self._return_rate(permit)
-
-    def _return_rate(self, permit: Permit) -> None:
-        for pace in self._windows_of(permit.request):
-            pace.give_back(permit.admitted_at)
+        self._operator_limits.give_back(request.scopes, permit.admitted_at)
 
     # --- admission checks -------------------------------------------------------------------------------------------
 
     def _already_evicted(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        by, leaving = self._in_flight_for(request), self._terminating.get(request.uid)
-        if by is None and leaving is not None and now < leaving.unseen and not self._may_repeat(request, leaving, now):
-            by = leaving.request.requester
+        by = self._in_progress.requester_evicting(request, now)
         if by is None:
             return None
         return self._waiting.wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by, now=now)
-
-    def _in_flight_for(self, request: EvictionRequest) -> Requester | None:
-        """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
-
-        A request with a deadline waits for none, except that preemptions wait for each other: a preemptor can need the
-        victim of one with a lower priority.
-        """
-        preempts = request.requester.controller == SCHEDULING
-        if request.deadline is not None and not preempts:
-            return None
-        for each in self._permits:
-            requester = each.request.requester
-            if each.request.uid == request.uid and (request.deadline is None or requester.controller == SCHEDULING):
-                return requester
-        return None
-
-    @staticmethod
-    def _may_repeat(request: EvictionRequest, leaving: _TerminatingPod, now: float) -> bool:
-        """Return whether a pod may be evicted again although an eviction was granted that the watch does not show."""
-        same = leaving.request.requester == request.requester
-        moving = now < leaving.moving  # an eviction in the background has not deleted the pod
-        if request.deadline is None:
-            return same and moving  # the requester asks whether it has ended
-        if request.grace_period is not None or moving:  # the request shortens the grace period, or deletes the pod
-            return True
-        return same and request.requester.controller != SCHEDULING  # the requester repeats it on purpose
 
     def _requested_by_others(self, request: EvictionRequest) -> PendingEviction | None:
         if request.deadline is not None:
@@ -757,92 +628,14 @@ class Evictor:
             requester = first.requester
         return self._waiting.wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope, now=now)
 
-    def _limit(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        scopes = request.scopes
-        for scope in scopes:
-            found = self._concurrency_limited(request, scope, now)
-            if found is not None:
-                return found
-        for scope in () if request.deadline is not None else scopes:
-            found = self._rate_limited(request, scope, now)
-            if found is not None:
-                return found
-        return None
-
-    def _concurrency_limited(self, request: EvictionRequest, scope: LimitScope, now: float) -> PendingEviction | None:
-        limit, name = self.limits.concurrent_of(scope[0]), _limit_name("maxConcurrentEvictions", scope)
-        if limit is None:
-            return None
-        if request.deadline is None:
-            busy = [each.request for each in self._permits] + [each.request for each in self._still_terminating(now)]
-            ahead = len(self._waiting.ahead(request, name, scope, now))
-        else:  # the request waits for in-flight requests, not for rollouts, rechecks or slowly terminating pods
-            busy = [each.request for each in self._permits if each.in_flight]
-            ahead = 0
-        if scope != ALL:
-            busy = [each for each in busy if scope in each.scopes]
-        if len(busy) + ahead < limit:
-            return None
-        others = {each.requester for each in busy}
-        number = "1 eviction is" if len(busy) == 1 else f"{len(busy)} evictions are"
-        message = f"{name} is {limit}, and {number} in progress{_where(scope)}"
-        requester = _single_requester(others)
-        return self._waiting.wait(
-            request, WAITING_FOR_EVICTION_LIMIT, message, requester, limit=name, scope=scope, now=now
-        )
-
-    def _rate_limited(self, request: EvictionRequest, scope: LimitScope, now: float) -> PendingEviction | None:
-        limit, name = self.limits.per_minute_of(scope[0]), _limit_name("evictionsPerMinute", scope)
-        if limit is None:
-            return None
-        window = self._windows.get(scope)
-        wait = 0.0 if window is None else window.wait(now)
-        if wait <= 0.0 and not self._waiting.ahead(request, name, scope, now):
-            return None
-        message = f"{name} is {limit}" + _where(scope) + f", and the next may start in {wait:.0f}s"
-        return self._waiting.wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope, now=now)
-
-    def _still_terminating(self, now: float) -> list[_TerminatingPod]:
-        for uid, each in tuple(self._terminating.items()):
-            pod = self._view.pod(each.request.key)
-            if pod is None or pod.uid != uid or pod.terminal or now >= max(each.until, each.unseen, each.moving):
-                del self._terminating[uid]
-        return [each for each in self._terminating.values() if now < each.until]
-
-    def _windows_of(self, request: EvictionRequest) -> list[SlidingWindow]:
-        """Return the windows of the rate limits that an eviction counts toward."""
-        return self._windows_in(request.scopes)
-
-    def _windows_in(self, places: Iterable[LimitScope]) -> list[SlidingWindow]:
-        found = []
-        for scope in places:
-            limit = self.limits.per_minute_of(scope[0])
-            if limit is not None:
-                found.append(self._windows.setdefault(scope, SlidingWindow(*pace_of(limit))))
-        return found
-
     def _clean_up(self, now: float) -> None:
         if now < self._cleanup_at:
             return
         self._cleanup_at = now + CLEANUP_PERIOD
-        self._still_terminating(now)
+        self._in_progress.drop_ended(now)
         self._waiting.drop_expired(now)
         self._unanswered = {uid: sent for uid, sent in self._unanswered.items() if now - sent[1] < WATCH_LAG}
-        for pace in self._windows.values():
-            pace.wait(now)  # drops entries that are older than a minute
-        self._windows = {scope: pace for scope, pace in self._windows.items() if pace}
+        self._operator_limits.drop_expired(now)
 
     def _now(self) -> float:
         return self._clock.monotonic()
-
-
-def _limit_name(name: str, scope: LimitScope) -> str:
-    return f"{name}Per{scope[0].capitalize()}" if scope[0] else name
-
-
-def _where(scope: LimitScope) -> str:
-    return "" if scope == ALL else f" for {describe_scope(scope)}"
-
-
-def _single_requester(requesters: set[Requester]) -> Requester | None:
-    return next(iter(requesters)) if len(requesters) == 1 else None

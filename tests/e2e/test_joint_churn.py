@@ -7,7 +7,8 @@ TRIMTAB_E2E_FAULTS (300 unless given).
 The last test does everything at once, with kills and faults as steps, for the seconds in TRIMTAB_E2E_EVERYTHING (120
 unless given), with TRIMTAB_E2E_SIZE=large on 60 nodes with 400 pods, with huge on 300 nodes with 2,000 pods. If it
 fails, it prints its steps as a regression test; with TRIMTAB_E2E_SHRINK=10 it reduces them first, by at most ten runs
-on new clusters. With ``--cluster=kind`` or ``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that
+on new clusters. With TRIMTAB_E2E_KILLS=0, no process is killed or frozen, so that the memory of one process is measured
+all the time. With ``--cluster=kind`` or ``--cluster=kubeconfig --kubeconfig FILE``, it runs on the nodes of that
 cluster, with the descheduler only, and skips the steps in ``LOCAL_ONLY``. TRIMTAB_E2E_AUDIT_LOG names the audit log of
 that cluster's API server, which must have the policy that ``python -m tests.fixtures.cluster_history`` prints; without
 the log, no invariant is checked.
@@ -32,6 +33,7 @@ from tests.fixtures.audit import require_none
 from tests.fixtures.autoscaling import SHORT
 from tests.fixtures.churn import (
     HUGE,
+    KILLING,
     LARGE,
     LOW,
     MODEST,
@@ -72,6 +74,7 @@ EVERYTHING_SECONDS = float(os.environ.get("TRIMTAB_E2E_EVERYTHING", "120"))
 SIZE = os.environ.get("TRIMTAB_E2E_SIZE", "")
 SIZES = {"small": SMALL, "large": LARGE, "huge": HUGE, "modest": MODEST}
 AUDIT_LOG = os.environ.get("TRIMTAB_E2E_AUDIT_LOG", "")
+KILLS = os.environ.get("TRIMTAB_E2E_KILLS", "1") == "1"
 SHRINK_RUNS = int(os.environ.get("TRIMTAB_E2E_SHRINK", "0"))
 SLOW_PACE = 12
 """The pace of the policy when everything changes, which it reaches."""
@@ -283,7 +286,8 @@ def test_everything_at_once_violates_no_invariant(request: pytest.FixtureRequest
     executed: list[Step] = []
     try:
         with everything(request, tmp_path / "first", size) as (joint, churn, proxy):
-            executed, planned, title = churn.executed, steps(seed, churn.kinds), f"seed {seed}, everything, {name}"
+            kinds = {kind: weight for kind, weight in churn.kinds.items() if KILLS or kind not in KILLING}
+            executed, planned, title = churn.executed, steps(seed, kinds), f"seed {seed}, everything, {name}"
             settled_churn(joint, churn, planned, seconds=EVERYTHING_SECONDS, size=size, proxy=proxy, title=title)
     except AssertionError:
         if executed and SHRINK_RUNS:

@@ -28,7 +28,9 @@ class BrokenLine(Struct, frozen=True, kw_only=True):
         old: the line, without its indentation. It occurs once.
         new: what takes its place.
         kinds: the kinds of steps that provoke the violation, and that are executed first and most often.
-        at_rest: whether the invariant is one of a cluster at rest.
+        without: the kinds of steps that are left out, because their effects excuse the violation.
+        per_minute: the rate limit of the policy; 0 for that of the churn.
+        at_rest: whether the violation shows when the cluster is at rest.
     """
 
     name: str
@@ -37,6 +39,8 @@ class BrokenLine(Struct, frozen=True, kw_only=True):
     old: str
     new: str
     kinds: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    per_minute: int = 0
     at_rest: bool = False
 
 
@@ -64,6 +68,7 @@ BROKEN: Final = (
         name="settling",
         violation="moved within the settling time",
         kinds=("pile_up",),
+        per_minute=600,
         module="disruption/evictor/evictor.py",
         old="if not request.settle or owner is None:",
         new="if True:",
@@ -79,7 +84,8 @@ BROKEN: Final = (
     BrokenLine(
         name="protected",
         violation="protected pod touched",
-        kinds=("scale", "urgent_burst"),
+        kinds=("scale",),
+        at_rest=True,
         module="autoscaling/scale_down/drainability.py",
         old='return block(reasons.NOT_REPLICATED, "no controller owns it, so nothing would recreate it")',
         new="return None",
@@ -88,6 +94,7 @@ BROKEN: Final = (
         name="budget",
         violation="budget broken",
         kinds=("urgent_burst", "burst"),
+        without=("fail_node", "delete_machine", "kill_api_server", "kill_machine_controller"),
         module="scheduling/preemption.py",
         old="waiting = self.waiting(pod)",
         new=_PREEMPTS_ALL,
@@ -174,7 +181,7 @@ BROKEN: Final = (
     BrokenLine(
         name="taint",
         violation="taint ToBeDeletedByClusterAutoscaler on node",
-        kinds=("scale", "burst"),
+        kinds=("scale", "hold_node"),
         module="autoscaling/actuation/node_markers.py",
         old="operations += remove_taints(fields, TO_BE_DELETED)",
         new="pass",
@@ -183,7 +190,7 @@ BROKEN: Final = (
     BrokenLine(
         name="cordon",
         violation="is cordoned",
-        kinds=("scale", "burst"),
+        kinds=("scale", "hold_node"),
         module="autoscaling/actuation/node_markers.py",
         old='operations += [expect_value("/spec/unschedulable", True), {"op": "remove", '
         '"path": "/spec/unschedulable"}]',
@@ -193,7 +200,7 @@ BROKEN: Final = (
     BrokenLine(
         name="annotation",
         violation="annotation trimtab.dev/removing on node",
-        kinds=("scale", "burst"),
+        kinds=("scale", "hold_node"),
         module="autoscaling/actuation/node_markers.py",
         old="operations += remove_annotation(fields, REMOVING)",
         new="pass",

@@ -13,7 +13,7 @@ from trimtab import __version__
 from trimtab.kube import api as kube_api
 from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
-from trimtab.kube.connection.transport import IterationTurns, Transport
+from trimtab.kube.connection.transport import IterationLimiter, Transport
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import METADATA_ONLY
 
@@ -417,13 +417,13 @@ async def test_a_token_is_never_sent_to_another_server(server, rotating):
         assert "Authorization" not in other.requests[0][2]
 
 
-async def iterations_of(turns: IterationTurns, *, calls: int, cancel: tuple[int, ...] = ()) -> dict[int, int]:
-    """Take turns concurrently, and return for each call that was not cancelled the iteration in which it continued."""
+async def iterations_of(limiter: IterationLimiter, *, calls: int, cancel: tuple[int, ...] = ()) -> dict[int, int]:
+    """Call concurrently, and return for each call that was not cancelled the iteration in which it continued."""
     continued: dict[int, int] = {}
     iteration = 0
 
     async def call(number: int) -> None:
-        await turns.take()
+        await limiter.take()
         continued[number] = iteration
 
     tasks = [asyncio.create_task(call(number)) for number in range(calls)]
@@ -437,16 +437,16 @@ async def iterations_of(turns: IterationTurns, *, calls: int, cancel: tuple[int,
 
 
 async def test_few_responses_are_handled_in_an_iteration_of_the_event_loop():
-    continued = await iterations_of(IterationTurns(4), calls=19)
+    continued = await iterations_of(IterationLimiter(4), calls=19)
     assert list(continued) == list(range(19))
     assert max(Counter(continued.values()).values()) == 4
 
 
 async def test_a_caller_that_is_cancelled_takes_no_turn():
-    turns = IterationTurns(2)
-    continued = await iterations_of(turns, calls=9, cancel=(3, 4, 8))
+    limiter = IterationLimiter(2)
+    continued = await iterations_of(limiter, calls=9, cancel=(3, 4, 8))
     assert list(continued) == [0, 1, 2, 5, 6, 7]
-    assert list((await iterations_of(turns, calls=2)).values()) == [0, 0], "no call is left waiting"
+    assert list((await iterations_of(limiter, calls=2)).values()) == [0, 0], "no call is left waiting"
 
 
 async def test_responses_that_arrive_together_are_all_returned(server, transport):

@@ -106,7 +106,7 @@ class Transport:
         self._sessions: list[aiohttp.ClientSession] = []
         self._own: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._turns = IterationTurns(RESPONSES_PER_ITERATION)
+        self._iterations = IterationLimiter(RESPONSES_PER_ITERATION)
 
     async def __aenter__(self) -> Self:
         return self
@@ -260,7 +260,7 @@ class Transport:
                     status = response.status
         finally:
             self._observe(method, status, loop.time() - began)
-        await self._turns.take()
+        await self._iterations.take()
         if status >= 300:
             raise _error(response, body)
         return _decoded(body, response)
@@ -360,7 +360,7 @@ def _only_while(leading: Callable[[], bool]) -> aiohttp.ClientMiddlewareType:
     return middleware
 
 
-class IterationTurns:
+class IterationLimiter:
     """Lets a limited number of callers continue in each iteration of the event loop, in the order of their calls.
 
     Args:
@@ -382,16 +382,16 @@ class IterationTurns:
         if self._left:
             self._left -= 1
             return
-        turn = loop.create_future()
-        self._waiting.append(turn)
-        await turn
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        await waiter
 
     def _begin_iteration(self, loop: asyncio.AbstractEventLoop) -> None:
         self._left = self._limit
         while self._waiting and self._left:
-            turn = self._waiting.popleft()
-            if not turn.done():  # it was cancelled
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():  # it was cancelled
+                waiter.set_result(None)
                 self._left -= 1
         self._scheduled = self._left < self._limit
         if self._scheduled:

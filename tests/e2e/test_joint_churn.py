@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -327,14 +326,13 @@ def test_broken_operator_violates_its_invariant(
 
 
 def lasting_unrest(joint: JointCluster) -> list[str]:
-    """What a healthy operator would have ended: the unrest that three of eight readings show, after 45 seconds."""
+    """What a healthy operator would have ended: the kinds of unrest in each of three half minutes, after 45 seconds."""
     time.sleep(45)
     readings = []
-    for _ in range(8):
-        readings.append({each.partition(": ")[0]: each for each in joint.unrest()})
-        time.sleep(15)
-    counts = Counter(kind for each in readings for kind in each)
-    return [each for kind, each in {**readings[0], **readings[-1]}.items() if counts[kind] >= 3]
+    for _ in range(3):
+        time.sleep(30)
+        readings.append({each.partition(": ")[0]: each for each in joint.unrest(quiet=30.0)})
+    return [each for kind, each in readings[-1].items() if all(kind in earlier for earlier in readings)]
 
 
 def fails(request: pytest.FixtureRequest, directory: Path, part: Sequence[Step], size: ChurnSize) -> bool:

@@ -103,7 +103,8 @@ def test_tolerations_and_ends_of_containers_are_read_from_responses() -> None:
     pod = ObjectRef("pods", "shop", "agent-1")
     limited = {"key": CHURN_TAINT, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 6}
     other = {"key": "example.com/disk", "operator": "Exists", "effect": "NoSchedule"}
-    tolerations = [{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}, limited, other]
+    one_value = {"key": "example.com/disk", "operator": "Equal", "value": "full", "effect": "NoExecute"}
+    tolerations = [{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}, limited, other, one_value]
 
     def event(user: str, verb: str, subresource: str = "", **more: Any) -> AuditEvent:
         ref = msgspec.structs.replace(pod, subresource=subresource)

@@ -241,6 +241,7 @@ async def write_cluster(
         LoadFailed: a kind cannot be listed.
     """
     writer.begin()
+    absent: list[tuple[Resource, ApiError]] = []
     if stats:
         await _write_stats(api, writer, progress)
     for resource in kinds:
@@ -251,12 +252,14 @@ async def write_cluster(
             if not (own or is_tolerated_absence(resource, error)):
                 raise LoadFailed(resource, error) from error
             reported = isinstance(error, Forbidden) if own else is_reported_absence(resource, error)
-            if on_absent is not None and reported:
-                on_absent(resource, error)
+            if reported:
+                absent.append((resource, error))
         except Unreachable as error:
             raise LoadFailed(resource, error) from error
     writer.end()
     progress.end()
+    for resource, reason in absent if on_absent is not None else ():
+        on_absent(resource, reason)
 
 
 async def _write_stats(api: Api, writer: ListWriter, progress: Progress) -> None:

@@ -352,6 +352,21 @@ async def test_forbidden_machines_are_omitted_with_a_warning() -> None:
     assert [resource.name for resource, _ in recorded] == ["machinesets.machine.openshift.io"]
 
 
+async def test_omitted_kinds_cause_no_warning_if_pods_are_forbidden() -> None:
+    refused = Forbidden("no", status=403)
+    api, recorded = PagedApi({("machinesets", 1): refused, ("pods", 1): refused}), []
+
+    with pytest.raises(LoadFailed):
+        await write_cluster(
+            api,
+            JsonList(io.BytesIO()),
+            progress=Progress(io.StringIO()),
+            on_absent=lambda *missed: recorded.append(missed),
+        )
+
+    assert not recorded
+
+
 async def test_cluster_api_is_read_in_the_version_that_is_served() -> None:
     api = PagedApi({("machines.cluster.x-k8s.io", 1): NotFound("no such version", status=404)})
 

@@ -258,8 +258,9 @@ async def write_cluster(
             raise LoadFailed(resource, error) from error
     writer.end()
     progress.end()
-    for resource, reason in absent if on_absent is not None else ():
-        on_absent(resource, reason)
+    for resource, reason in absent:
+        if on_absent is not None:
+            on_absent(resource, reason)
 
 
 async def _write_stats(api: Api, writer: ListWriter, progress: Progress) -> None:

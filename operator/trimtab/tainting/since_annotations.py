@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from trimtab.controller.expectations import Expectations
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import ApiError, Unreachable
@@ -48,14 +49,16 @@ class SinceAnnotations:
     def __init__(self, services: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
         self._services = services
         self._taints = taints
-        self._written: dict[str, tuple[str, str | None, float]] = {}  # node UID, annotation and time of the last write
+        self._written: Expectations[Node, str | None] = Expectations(
+            services.lister.node, services.clock, timeout=WATCH_TIMEOUT
+        )
         self._queue = self._new_queue()
 
     def enqueue(self, node: str) -> None:
         """Enqueue a node whose taints or annotations have changed if its annotation is out of date."""
         known = self._services.lister.node(node)
         if known is None:
-            self._written.pop(node, None)
+            self._written.forget(node)
         elif self._wanted(known) != _annotation(known):
             self._queue.add(node)
 
@@ -74,8 +77,9 @@ class SinceAnnotations:
         Do not call it while :meth:`run` is running.
         """
         left = {name for name, node in self._services.lister.nodes.items() if _annotation(node) is not None}
-        left |= self._written.keys()  # the watch may not have delivered it yet
-        self._queue, self._written = self._new_queue(), {}
+        left.update(self._written)  # the watch may not have delivered it yet
+        self._written.clear()
+        self._queue = self._new_queue()
         end = self._services.clock.monotonic() + seconds
         workers = asyncio.Semaphore(WORKERS)
 
@@ -108,19 +112,19 @@ class SinceAnnotations:
     async def _reconcile(self, name: str) -> float | None:
         node = self._services.lister.node(name)
         if node is None or (wanted := self._wanted(node)) == _annotation(node):
-            self._written.pop(name, None)
+            self._written.forget(name)
             return None
-        now = self._services.clock.monotonic()
-        uid, text, at = self._written.get(name, ("", None, now))
-        if (uid, text) == (node.uid, wanted) and now < at + WATCH_TIMEOUT:
-            return at + WATCH_TIMEOUT - now
+        written = self._written.pending(name)
+        if written is not None and written.value == wanted:
+            return written.until - self._services.clock.monotonic()
         if self._services.stale() is not None:
             return RETRY_DELAY
-        self._written[name] = node.uid, wanted, now  # before the request, which may be cancelled
+        # Expect the write before the request, which may be cancelled.
+        self._written.expect(name, node.uid, wanted, shown_by=lambda node: _annotation(node) == wanted)
         try:
             await self._write(node, wanted)
         except (ApiError, Unreachable):
-            del self._written[name]
+            self._written.forget(name)
             raise
         return WATCH_TIMEOUT
 

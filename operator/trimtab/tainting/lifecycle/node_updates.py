@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
+from trimtab.controller.expectations import Expectations
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, NotFound, ServerError, Unreachable
@@ -142,14 +143,6 @@ def node_updates(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = 
     return {each.node.name: each for each in sorted(updates, key=urgency)[:most]}
 
 
-class _UnconfirmedWrite(Struct, frozen=True):
-    """A write that the watch does not show yet, with the resource versions that the node had before it."""
-
-    update: NodeUpdate
-    versions: frozenset[str]
-    until: float
-
-
 class NodeUpdater:
     """Executes node updates.
 
@@ -176,7 +169,9 @@ class NodeUpdater:
         self._busy: dict[str, NodeUpdate] = {}
         self._failures: dict[str, int] = {}
         self._again: dict[str, float] = {}
-        self._unseen: dict[str, _UnconfirmedWrite] = {}
+        self._written: Expectations[Node, NodeUpdate] = Expectations(
+            services.lister.node, services.clock, timeout=WATCH_TIMEOUT
+        )
         self._queue = WorkQueue(
             self._update, workers=WORKERS, clock=services.clock, metrics=services.queue_metrics.queue("node-updates")
         )
@@ -193,16 +188,8 @@ class NodeUpdater:
         return Counter(each.token.zone for each in updates if each.token is not None)
 
     def forget_outdated(self, *, now: float) -> None:
-        """Remove writes that the watch has confirmed, old probe results, and data of deleted nodes."""
+        """Remove old probe results, and data of deleted nodes."""
         nodes, present = self._services.lister.nodes, self._services.clock.monotonic()
-        self._unseen = {
-            name: each
-            for name, each in self._unseen.items()
-            if (node := nodes.get(name)) is not None
-            and node.uid == each.update.node.uid
-            and node.resource_version in each.versions
-            and present < each.until
-        }
         self.probe_results = {
             name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= ANSWER_AGE
         }
@@ -213,15 +200,16 @@ class NodeUpdater:
 
         Their NoExecute taint is being written, or their update has failed repeatedly.
         """
-        updates = (*self._busy.values(), *(each.update for each in self._unseen.values()))
+        written = [write.value for name in self._written if (write := self._written.pending(name)) is not None]
         failing = {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}
+        updates = (*self._busy.values(), *written)
         return frozenset(failing.union(each.node.name for each in updates if each.changes_no_execute))
 
     def put(self, updates: Mapping[str, NodeUpdate]) -> None:
         """Queue updates in this order, except those of nodes that cannot be updated now."""
         self._failures = {name: many for name, many in self._failures.items() if name in updates or name in self._again}
         for name, update in updates.items():
-            if name not in self._busy and name not in self._unseen and name not in self._again:
+            if name not in self._busy and name not in self._again and self._written.pending(name) is None:
                 self._pending[name] = update
                 self._queue.add(name)
 
@@ -299,8 +287,8 @@ class NodeUpdater:
 
     def _wait_for_watch(self, update: NodeUpdate, versions: Iterable[str]) -> None:
         """Send no further request for a node until the watch shows another version than these, or its deletion."""
-        until = self._services.clock.monotonic() + WATCH_TIMEOUT
-        self._unseen[update.node.name] = _UnconfirmedWrite(update, frozenset(versions), until)
+        node, former = update.node, frozenset(versions)
+        self._written.expect(node.name, node.uid, update, shown_by=lambda node: node.resource_version not in former)
 
     async def _probe(self, update: NodeUpdate) -> bool:
         name = update.node.name

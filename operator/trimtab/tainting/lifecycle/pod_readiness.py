@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trimtab.api.plan import rfc3339
+from trimtab.controller.expectations import Expectations
 from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
@@ -48,7 +49,7 @@ class PodReadinessMarker:
     def __init__(self, services: TaintingDependencies) -> None:
         self._services = services
         self._failed: Mapping[str, float] = {}
-        self._sent: dict[str, str] = {}  # by pod UID: the resource version to which the patch applied
+        self._written: Expectations[Pod, None] = Expectations(services.lister.pod, services.clock)
         self._wanted: dict[str, Pod] = {}  # by pod UID
         self._errors: list[str] = []
         self._expedited_at = 0.0
@@ -70,7 +71,7 @@ class PodReadinessMarker:
             self._changed.set()
             self._component.expect()
         else:
-            self._sent.clear()
+            self._written.clear()
 
     async def run(self) -> None:
         """Patch pods until cancelled."""
@@ -94,11 +95,9 @@ class PodReadinessMarker:
     async def _queue_pods(self) -> None:
         """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
         wanted: dict[str, Pod] = {}
-        before, self._sent = self._sent, {}
         for place, (name, since) in enumerate(self._failed.items(), start=1):
             for pod in self._pods_to_mark(name, since):
-                if before.get(pod.uid) == pod.resource_version:
-                    self._sent[pod.uid] = pod.resource_version  # the watch does not show the patch yet
+                if self._written.pending(pod.key) is not None:
                     continue
                 wanted[pod.uid] = self._wanted[pod.uid] = pod
                 if pod.uid not in self._queue:
@@ -140,7 +139,8 @@ class PodReadinessMarker:
         except (ApiError, Unreachable) as error:
             self._errors.append(f"{pod.key} on {pod.node}: {error}")
             return Retry()
-        self._sent[uid] = pod.resource_version
+        before = pod.resource_version
+        self._written.expect(pod.key, uid, None, shown_by=lambda pod: pod.resource_version != before)
         now = self._services.clock.monotonic()
         if self._queue.failures(uid) and now >= self._expedited_at + EXPEDITE_PERIOD:
             self._expedited_at = now

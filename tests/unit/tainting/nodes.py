@@ -16,7 +16,6 @@ from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, LifecycleSet
 from trimtab.tainting.lifecycle.node_updates import taint_patch
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
-    LifecycleRecord,
     LifecycleState,
     build_record,
     decode_record,
@@ -154,7 +153,7 @@ class World:
         self.dead: set[str] = set()
         self.settings = settings
         self.memory = LifecycleState()
-        self.before = LifecycleRecord()
+        self.before = LifecycleState()
         self.second = 0.0
         self.watch: float | None = None  # second at which our watches froze
         self.frozen: dict[str, Lease] = {}

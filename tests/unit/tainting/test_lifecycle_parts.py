@@ -12,9 +12,7 @@ from trimtab.tainting.lifecycle.node_updates import node_updates
 from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import (
     MAX_BYTES,
-    LifecycleRecord,
     LifecycleState,
-    SilentRecord,
     encode_record,
     shift_times,
     truncate_record,
@@ -30,7 +28,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 def planned():
     """A plan with a bit of everything, on nodes that are named after what is to be done with them."""
     well = [replace(a_node(f"well{place}"), heartbeat=NOW) for place in range(4)]
-    known = {name: NodeHealth(f"uid-{name}", (None, START), START) for name in ("mark", "ask", "longer")}
+    known = {name: NodeHealth(f"uid-{name}", START, None, START) for name in ("mark", "ask", "longer")}
     known["longer"] = replace(known["longer"], at=START - 50)
     nodes = [
         *(replace(a_node(name), heartbeat=START) for name in known),
@@ -91,7 +89,7 @@ def test_resting_node_keeps_its_place_in_the_queue():
     ids=["not told", "three seconds ago", "a time ahead"],
 )
 def test_renewal_counts_from_its_observation(news, at):
-    before = {"n1": NodeHealth("uid-n1", (START, None), START)}
+    before = {"n1": NodeHealth("uid-n1", START, START, None)}
     leases = {f"{NODE_LEASES}/n1": Lease(NODE_LEASES, "n1", renewed=START + 10)}
     assert update_health(before, [a_node()], leases, now=NOW, changed_at=news)["n1"].at == START + at
 
@@ -165,13 +163,13 @@ def test_transition_to_not_ready_is_detected(old, new, has_failed):
 
 
 def test_truncated_record_keeps_longest_silent_nodes():
-    silent = {f"node-{place:05}.example.internal": SilentRecord("u" * 36, START + place) for place in range(20_000)}
-    queue = {name: QueuedNode("u" * 36, each.heard) for name, each in silent.items()}
-    record = LifecycleRecord(silent=silent, queue=queue, spent={"": NOW}, all_down=True)
+    silent = {f"node-{place:05}.example.internal": NodeHealth("u" * 36, START + place) for place in range(20_000)}
+    queue = {name: QueuedNode("u" * 36, each.at) for name, each in silent.items()}
+    record = LifecycleState(heard=silent, queue=queue, spent={"": NOW}, all_down=True)
     kept = truncate_record(record)
     assert len(encode_record(kept)) <= MAX_BYTES
-    assert len(kept.silent) >= 2500
-    assert set(kept.silent) == set(list(silent)[: len(kept.silent)])
+    assert len(kept.heard) >= 2500
+    assert set(kept.heard) == set(list(silent)[: len(kept.heard)])
     assert set(kept.queue) == set(list(queue)[: len(kept.queue)])
     assert (kept.spent, kept.all_down) == (record.spent, True)
     assert truncate_record(kept) == kept
@@ -179,13 +177,13 @@ def test_truncated_record_keeps_longest_silent_nodes():
 
 def test_clock_change_shifts_times_and_keeps_queue_order():
     memory = LifecycleState(
-        heard={"n1": NodeHealth("u", (1.0, 2.0), 100.0, believed=120.0)},
+        heard={"n1": NodeHealth("u", 100.0, 1.0, 2.0, believed=120.0)},
         queue={"n2": QueuedNode("u", 50.0)},
         spent={"": 90.0},
         back=80.0,
     )
     moved = shift_times(memory, 3600.0)
-    assert moved.heard["n1"] == NodeHealth("u", (1.0, 2.0), 3700.0, believed=3720.0)
+    assert moved.heard["n1"] == NodeHealth("u", 3700.0, 1.0, 2.0, believed=3720.0)
     assert (moved.spent, moved.back, moved.stale_since) == ({"": 3690.0}, 3680.0, None)
     assert moved.queue == memory.queue
     assert shift_times(moved, -3600.0) == memory

@@ -12,6 +12,7 @@ from trimtab.tainting.lifecycle.node_health import (
     HealthVerdict,
     NodeHealth,
     ProbeResult,
+    QueuedNode,
     assess_health,
     extend_health,
     mark_unknown,
@@ -20,7 +21,6 @@ from trimtab.tainting.lifecycle.node_health import (
 )
 from trimtab.tainting.lifecycle.planner import plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
-    LifecycleRecord,
     LifecycleState,
     build_record,
     decode_record,
@@ -37,7 +37,7 @@ def a_lease(name="n1", renewed=0.0, duration=40):
 
 
 def heard_at(second, stamp=(START, None), uid="uid-n1", **fields):
-    return NodeHealth(uid, stamp, START + second, **fields)
+    return NodeHealth(uid, START + second, *stamp, **fields)
 
 
 # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,7 +301,7 @@ def test_no_mark_without_probe_result():
 def test_healthy_cluster_has_empty_record():
     live = World([a_node(f"n{place}") for place in range(6)])
     live.run(100)
-    assert build_record(live.memory, live.nodes, now=START + 100) == LifecycleRecord()
+    assert build_record(live.memory, live.nodes, now=START + 100) == LifecycleState()
 
 
 def test_record_changes_only_with_events():
@@ -320,8 +320,8 @@ def test_record_round_trips():
     live.run(45)
     record = build_record(live.memory, live.nodes, now=START + 45)
     assert decode_record(encode_record(record)) == record
-    assert set(record.silent) == {"n0", "n1"}
-    assert record.silent["n0"].heard == START
+    assert set(record.heard) == {"n0", "n1"}
+    assert record.heard["n0"].at == START
     assert build_record(restore_state(record, now=START + 45), live.nodes, now=START + 45) == record
 
 
@@ -330,7 +330,7 @@ def test_record_omits_data_in_node_objects():
     live.fail("n0", "n1")
     live.run(60)
     assert "n1" in live.memory.queue
-    assert build_record(live.memory, live.nodes, now=START + 60) == LifecycleRecord(spent={"": START + 52})
+    assert build_record(live.memory, live.nodes, now=START + 60) == LifecycleState(spent={"": START + 52})
 
 
 def test_record_has_place_of_node_with_changed_condition():
@@ -345,7 +345,7 @@ def test_record_has_place_of_node_with_changed_condition():
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"silent": 1}'], ids=["empty", "cut off", "a list", "other types"])
 def test_invalid_record_counts_as_empty(text):
-    assert decode_record(text) == LifecycleRecord()
+    assert decode_record(text) == LifecycleState()
 
 
 def test_future_record_times_count_as_now():
@@ -377,3 +377,18 @@ def test_outstanding_request_blocks_the_zone():
     assert not plan.taken
     assert [each.due for each in plan.waiting] == [NOW + 10, NOW + 20]
     assert plan_lifecycle(*watched(*nodes), DEFAULTS, now=NOW, in_flight={"other": 1}).taken
+
+
+def test_record_has_the_fields_that_earlier_versions_read():
+    state = LifecycleState(
+        heard={"n1": NodeHealth("u1", 10.0, 8.0, 9.0), "n2": NodeHealth("u2", 11.0)},
+        queue={"n3": QueuedNode("u3", 12.0)},
+        spent={"z": 13.0},
+        all_down=True,
+        back=14.0,
+        stale_since=15.0,
+    )
+    assert encode_record(state) == (
+        '{"silent":{"n1":{"uid":"u1","heard":10.0,"renewed":8.0,"heartbeat":9.0},"n2":{"uid":"u2","heard":11.0}},'
+        '"queue":{"n3":{"uid":"u3","since":12.0}},"spent":{"z":13.0},"allDown":true,"back":14.0,"blindSince":15.0}'
+    )

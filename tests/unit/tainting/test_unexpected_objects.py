@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.unit.tainting.running_taint_manager import NODES, a_cell, a_pod, running
 from trimtab.tainting.deadlines import SINCE_ANNOTATION
-from trimtab.tainting.lifecycle.record import LifecycleRecord, decode_record
+from trimtab.tainting.lifecycle.record import LifecycleState, decode_record
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -107,7 +107,7 @@ async def test_extreme_taint_times_stop_nothing(mode: str, added: int) -> None:
 
 @pytest.mark.parametrize("text", [DEEP, '{"more":' + DEEP + "}", "[]", '{"silent":[]}', "\x00", '{"back":"x"}'])
 def test_unreadable_record_counts_as_empty(text: str) -> None:
-    assert decode_record(text) == LifecycleRecord()
+    assert decode_record(text) == LifecycleState()
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,13 @@ Stamp = tuple[float | None, float | None]
 """``renewTime`` of a node's Lease and the heartbeat time in its status, both from the kubelet's clock."""
 
 
-class NodeHealth(Struct, frozen=True, gc=False):
+class NodeHealth(Struct, frozen=True, gc=False, omit_defaults=True, rename={"at": "heard"}):
     """The last heartbeat of a node. That of a deleted node does not apply to a new node with the same name.
 
     Attributes:
-        stamp: the timestamps in the node's Lease and status.
         at: the time at which this process observed the last change in the timestamps.
+        renewed: the timestamp in the node's Lease.
+        heartbeat: the timestamp in the node's status.
         renewal: seconds between two renewals, derived from the Lease's duration; at least the default.
         believed: if ``at`` was read from the kubelet's clock, the time from which it is trusted. By then a healthy node
             has renewed its Lease, even if its clock is slow.
@@ -102,12 +103,18 @@ class NodeHealth(Struct, frozen=True, gc=False):
     """
 
     uid: str
-    stamp: Stamp
     at: float
+    renewed: float | None = None
+    heartbeat: float | None = None
     renewal: float = RENEWAL
     believed: float = NEVER
     recalled: bool = False
     lost_lease: bool = False
+
+    @property
+    def stamp(self) -> Stamp:
+        """Return the timestamps in the node's Lease and status."""
+        return self.renewed, self.heartbeat
 
     def in_doubt(self, now: float, *, within: float = math.inf) -> bool:
         """Return whether the node has been silent for two renewals, longer than a healthy node would be.
@@ -164,9 +171,9 @@ def update_health(
 
 
 def _updated_health(node: Node, before: NodeHealth, stamp: Stamp, renewal: float, now: float) -> NodeHealth:
-    lost = stamp[0] is None and (before.lost_lease or before.stamp[0] is not None)
+    lost = stamp[0] is None and (before.lost_lease or before.renewed is not None)
     if not before.recalled:
-        return NodeHealth(node.uid, stamp, now, renewal, lost_lease=lost)
+        return NodeHealth(node.uid, now, *stamp, renewal, lost_lease=lost)
     first = _first_health(node, stamp, renewal, now)  # the kubelet renewed while no process watched
     return msgspec.structs.replace(first, at=min(now, max(first.at, before.at)), lost_lease=lost)
 
@@ -175,9 +182,9 @@ def _first_health(node: Node, stamp: Stamp, renewal: float, now: float) -> NodeH
     said = [time for time in stamp if time is not None]
     created = now if node.created is None else min(now, node.created)  # from the API server's clock, not the kubelet's
     if not said:
-        return NodeHealth(node.uid, stamp, created, renewal)
+        return NodeHealth(node.uid, created, *stamp, renewal)
     at = max(said) if node.created is None else max(created, *said)  # the Lease may belong to an earlier node
-    return NodeHealth(node.uid, stamp, min(now, at), renewal, believed=now + 2 * renewal)
+    return NodeHealth(node.uid, min(now, at), *stamp, renewal, believed=now + 2 * renewal)
 
 
 def extend_health(known: Mapping[str, NodeHealth], seconds: float, *, now: float) -> dict[str, NodeHealth]:

@@ -26,7 +26,13 @@ from trimtab.kube.verbs import create, get, merge_patch
 from trimtab.tainting.lifecycle.node_health import NodeHealth, QueuedNode, failed_at, ready_status, unknown_already
 
 
-class LifecycleState(Struct, frozen=True, kw_only=True):
+class LifecycleState(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={"heard": "silent", "all_down": "allDown", "stale_since": "blindSince"},
+):
     """The state that an iteration passes to the next one. All times are seconds since the epoch.
 
     Attributes:
@@ -46,76 +52,36 @@ class LifecycleState(Struct, frozen=True, kw_only=True):
     stale_since: float | None = None
 
 
-class SilentRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The persisted health of a node without heartbeats."""
+def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: float) -> LifecycleState:
+    """Build the record: the state without what a new process can observe or restore from the Node objects.
 
-    uid: str
-    heard: float
-    renewed: float | None = None
-    heartbeat: float | None = None
-
-
-class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The persisted part of :class:`LifecycleState`, as JSON. ``blind_since`` is its ``stale_since``.
-
-    It has about 100 bytes for each node that has stopped sending heartbeats and is not Unknown yet. Other nodes need no
-    entry, because a new process soon observes their next heartbeat. ``queue`` has the nodes whose Ready condition has
-    changed since they failed.
-    """
-
-    silent: dict[str, SilentRecord] = {}
-    queue: dict[str, QueuedNode] = {}
-    spent: dict[str, float] = {}
-    all_down: bool = False
-    back: float | None = None
-    blind_since: float | None = None
-
-
-def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: float) -> LifecycleRecord:
-    """Build the record from the state, without what can be restored from the Node objects.
-
-    For example, the queue position of an Unknown node follows from ``lastTransitionTime`` of its Ready condition. It is
-    recorded only if that condition has changed since the node failed. The record is therefore small even if all nodes
-    have failed, and it changes only when a node changes its state. ``nodes`` are those of the iteration or newer ones.
+    Its ``heard`` has the nodes that have stopped sending heartbeats and are not Unknown yet, about 100 bytes for each.
+    A new process soon observes the next heartbeat of the others. The queue position of an Unknown node follows from
+    ``lastTransitionTime`` of its Ready condition, so ``queue`` has the nodes whose Ready condition has changed since
+    they failed. The record is therefore small even if all nodes have failed, and it changes only when a node changes
+    its state. ``nodes`` are those of the iteration or newer ones.
     """
     silent = {
-        name: SilentRecord(each.uid, each.at, *each.stamp)
-        for name, each in sorted(memory.heard.items())
+        name: NodeHealth(each.uid, each.at, each.renewed, each.heartbeat)
+        for name, each in memory.heard.items()
         if each.in_doubt(now) and name in nodes and not unknown_already(nodes[name])
     }
     queue = {
         name: each
-        for name, each in sorted(memory.queue.items())
+        for name, each in memory.queue.items()
         if name in nodes and failed_at(nodes[name], ready_status(nodes[name]), now) != each.since
     }
-    return LifecycleRecord(
-        silent=silent,
-        queue=queue,
-        spent=dict(sorted(memory.spent.items())),
-        all_down=memory.all_down,
-        back=memory.back,
-        blind_since=memory.stale_since,
-    )
+    return replace(memory, heard=silent, queue=queue)
 
 
-def restore_state(record: LifecycleRecord, *, now: float) -> LifecycleState:
+def restore_state(record: LifecycleState, *, now: float) -> LifecycleState:
     """Build the initial state of a process from the record.
 
     Times in the future, which occur if the clock was set back, are replaced with the current time.
     """
-    queue = sorted(record.queue.items(), key=lambda item: (item[1].since, item[0]))
-    state = LifecycleState(
-        heard={
-            name: NodeHealth(each.uid, (each.renewed, each.heartbeat), each.heard, recalled=True)
-            for name, each in sorted(record.silent.items())
-        },
-        queue={name: QueuedNode(each.uid, min(each.since, now)) for name, each in queue},
-        spent=dict(sorted(record.spent.items())),
-        all_down=record.all_down,
-        back=record.back,
-        stale_since=record.blind_since,
-    )
-    return _with_times(state, lambda time: min(time, now))
+    heard = {name: replace(each, recalled=True) for name, each in record.heard.items()}
+    queue = {name: QueuedNode(each.uid, min(each.since, now)) for name, each in record.queue.items()}
+    return _with_times(replace(record, heard=heard, queue=queue), lambda time: min(time, now))
 
 
 def shift_times(memory: LifecycleState, seconds: float) -> LifecycleState:
@@ -137,17 +103,17 @@ def _with_times(memory: LifecycleState, changed: Callable[[float], float]) -> Li
     )
 
 
-def encode_record(record: LifecycleRecord) -> str:
+def encode_record(record: LifecycleState) -> str:
     """Encode the record as JSON. Equal records result in identical text."""
     return msgspec.json.encode(record, order="deterministic").decode()
 
 
-def decode_record(text: str) -> LifecycleRecord:
+def decode_record(text: str) -> LifecycleState:
     """Decode the record. Invalid text results in an empty record, so that the grace periods start again."""
     try:
-        return msgspec.json.decode(text, type=LifecycleRecord)
+        return msgspec.json.decode(text, type=LifecycleState)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return LifecycleRecord()
+        return LifecycleState()
 
 
 log = logging.getLogger(__name__)
@@ -167,7 +133,7 @@ MAX_BYTES: Final = 900_000
 RETRY: Final = Backoff(initial=0.5, maximum=10.0)
 
 
-class RecordWriter(LatestWriter[LifecycleRecord]):
+class RecordWriter(LatestWriter[LifecycleState]):
     """Reads the record of the node lifecycle from its ConfigMap, and writes it when it changes.
 
     ``problem`` is the reason why the last request failed; ``""`` if it succeeded.
@@ -177,7 +143,7 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
         super().__init__(
             clock,
             "the node lifecycle's record",
-            LifecycleRecord(),
+            LifecycleState(),
             retry=RETRY,
             retried=(ApiError, Unreachable),
             between=WRITE_PERIOD,
@@ -186,7 +152,7 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
         self._api = api
         self._namespace = namespace
 
-    async def load(self, *, until: Callable[[], bool]) -> LifecycleRecord | None:
+    async def load(self, *, until: Callable[[], bool]) -> LifecycleState | None:
         """Read the record of the previous process, and retry until that succeeds.
 
         The node lifecycle does not start without it, because grace periods and rates would start again. The result is
@@ -208,7 +174,7 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
             return self.value
         return None
 
-    async def _send(self, value: LifecycleRecord) -> None:
+    async def _send(self, value: LifecycleState) -> None:
         text = encode_record(truncate_record(value))
         body: dict[str, Any] = {"data": {KEY: text}}
         try:
@@ -227,17 +193,17 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
             log.warning("Failed to access the ConfigMap with the state of the node lifecycle: %s", self.problem)
 
 
-def truncate_record(record: LifecycleRecord) -> LifecycleRecord:
+def truncate_record(record: LifecycleState) -> LifecycleState:
     """Omit the nodes that stopped renewing their Leases last, so that the record fits into a ConfigMap.
 
     About 6,000 nodes fit. If the process restarts, the others get a new grace period.
     """
     while len(encode_record(record)) > MAX_BYTES:
-        silent = sorted(record.silent, key=lambda name: (record.silent[name].heard, name))
+        silent = sorted(record.heard, key=lambda name: (record.heard[name].at, name))
         queue = sorted(record.queue, key=lambda name: (record.queue[name].since, name))
         record = replace(
             record,
-            silent={name: record.silent[name] for name in sorted(silent[: len(silent) // 2])},
-            queue={name: record.queue[name] for name in sorted(queue[: len(queue) // 2])},
+            heard={name: record.heard[name] for name in silent[: len(silent) // 2]},
+            queue={name: record.queue[name] for name in queue[: len(queue) // 2]},
         )
     return record

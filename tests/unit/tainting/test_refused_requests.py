@@ -122,7 +122,7 @@ async def _marking(cell: Cell) -> AsyncIterator[None]:
             marks.put({"n1": START})
             await asyncio.sleep(0.2)
 
-    tasks = [asyncio.create_task(run()) for run in (marks.run, marks.scan, passes)]
+    tasks = [asyncio.create_task(run()) for run in (marks.run, passes)]
     try:
         yield
     finally:

@@ -137,7 +137,6 @@ class NodeLifecycleController(Loop):
         tasks = TaskSupervisor("node lifecycle", self._services.clock)
         tasks.start("node updates", self._updater.run)
         tasks.start("patches of pods", self._marker.run)
-        tasks.start("scans of not-ready nodes", self._marker.scan)
         try:
             await self._iterate_until_closed()
             await self._end()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from trimtab.api.plan import rfc3339
 from trimtab.controller.expectations import Expectations
-from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.objects import Pod
@@ -29,9 +29,11 @@ SCAN_PERIOD: Final = 1.0
 """Minimum seconds between two scans of the pods on not-ready nodes. In a full outage these are all pods of the cluster.
 """
 
+SCAN: Final = ""
+"""The key in the queue that stands for a scan."""
+
 NODES_PER_SLICE: Final = 50
 """Number of nodes that are scanned before other tasks of the event loop run."""
-
 
 RETRY: Final = Backoff(initial=1.0, maximum=30.0)
 """Backoff for a pod whose patch failed."""
@@ -44,23 +46,24 @@ EXPEDITE_PERIOD: Final = 10.0
 
 
 class PodReadinessMarker:
-    """Sets the pods on the not-ready nodes of the last plan to not ready."""
+    """Sets the pods on the not-ready nodes of the last plan to not ready.
+
+    The keys of its queue are those of the pods, and :data:`SCAN`, which queues the pods.
+    """
 
     def __init__(self, services: TaintingDependencies) -> None:
         self._services = services
         self._failed: Mapping[str, float] = {}
         self._written: Expectations[Pod, None] = Expectations(services.lister.pod, services.clock)
-        self._wanted: dict[str, Pod] = {}  # by pod UID
         self._errors: list[str] = []
-        self._expedited_at = 0.0
-        self._changed = asyncio.Event()
-        self._component = Component("pod readiness")  # until it runs
+        self._scanned_at = self._expedited_at = -math.inf
         self._queue = WorkQueue(
-            self._mark,
+            self._reconcile,
             workers=WORKERS,
             clock=services.clock,
             retry=RETRY,
             retries_per_second=RETRIES_PER_SECOND,
+            priority_of=lambda key: float(key != SCAN),
             metrics=services.queue_metrics.queue("pod-readiness"),
         )
 
@@ -68,8 +71,7 @@ class PodReadinessMarker:
         """Replace the not-ready nodes whose pods are patched, with the time at which each stopped being ready."""
         self._failed = failed
         if failed:
-            self._changed.set()
-            self._component.expect()
+            self._queue.add(SCAN)
         else:
             self._written.clear()
 
@@ -77,52 +79,42 @@ class PodReadinessMarker:
         """Patch pods until cancelled."""
         await self._queue.run()
 
-    async def scan(self) -> None:
-        """Queue the pods that must be patched whenever nodes have failed, until cancelled."""
-        component = self._component = current_component()
-        while True:
-            component.idle()
-            await self._changed.wait()
-            component.begin()
-            self._changed.clear()
-            try:
-                await self._queue_pods()
-            except Exception:  # an error with one pod must not prevent the patches of the others
-                log.exception("Failed to set the Ready condition of pods on not-ready nodes to False: unexpected error")
-            component.succeed(SCAN_PERIOD)
-            await self._services.clock.sleep(SCAN_PERIOD)
+    async def _reconcile(self, key: str) -> float | Retry | None:
+        if key == SCAN:
+            return await self._scan()
+        pod = self._services.lister.pod(key)
+        if pod is None or self._services.stale() is not None or not self._to_mark(pod.node, [pod]):
+            return None
+        return await self._mark(pod)
 
-    async def _queue_pods(self) -> None:
+    async def _scan(self) -> float | None:
         """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
-        wanted: dict[str, Pod] = {}
-        for place, (name, since) in enumerate(self._failed.items(), start=1):
-            for pod in self._pods_to_mark(name, since):
-                if self._written.pending(pod.key) is not None:
-                    continue
-                wanted[pod.uid] = self._wanted[pod.uid] = pod
-                if pod.uid not in self._queue:
-                    self._queue.add(pod.uid)
+        clock = self._services.clock
+        if (wait := self._scanned_at + SCAN_PERIOD - clock.monotonic()) > 0.0:
+            return wait
+        for place, name in enumerate(tuple(self._failed), start=1):
+            for pod in self._to_mark(name, (pod for _, pod in self._services.lister.items_on(name))):
+                if pod.key not in self._queue:
+                    self._queue.add(pod.key)
             if place % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        for uid in self._wanted.keys() - wanted.keys():
-            self._queue.discard(uid)
-        self._wanted = wanted
         if self._errors:
             failed = "Failed to set the Ready condition of %d pods on not-ready nodes to False; retrying: %s"
             log.warning(failed, len(self._errors), self._errors[0])
             self._errors = []
+        self._scanned_at = clock.monotonic()
+        return None
 
-    def _pods_to_mark(self, name: str, since: float) -> list[Pod]:
-        node = self._services.lister.node(name)
-        if node is None or ready_status(node) in ("True", None):
+    def _to_mark(self, name: str, pods: Iterable[Pod]) -> list[Pod]:
+        """Return those of the pods on a node that must be patched."""
+        node, since = self._services.lister.node(name), self._failed.get(name)
+        if node is None or since is None or ready_status(node) in ("True", None):
             return []
-        return pods_not_ready((pod for _, pod in self._services.lister.items_on(name)), since=since)
+        return [pod for pod in pods_not_ready(pods, since=since) if self._written.pending(pod.key) is None]
 
-    async def _mark(self, uid: str) -> Retry | None:
-        pod = self._wanted.get(uid)
-        if pod is None or self._services.stale() is not None or pod.node not in self._failed:
-            return None
+    async def _mark(self, pod: Pod) -> Retry | None:
         not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._services.clock.now())}
+        version = pod.resource_version
         try:
             await patch_conditions(
                 self._services.api,
@@ -130,8 +122,8 @@ class PodReadinessMarker:
                 pod.name,
                 [not_ready],
                 namespace=pod.namespace,
-                uid=uid,
-                resource_version=pod.resource_version,
+                uid=pod.uid,
+                resource_version=version,
                 timeout=TIMEOUT,
             )
         except (Conflict, NotFound):
@@ -139,11 +131,11 @@ class PodReadinessMarker:
         except (ApiError, Unreachable) as error:
             self._errors.append(f"{pod.key} on {pod.node}: {error}")
             return Retry()
-        before = pod.resource_version
-        self._written.expect(pod.key, uid, None, shown_by=lambda pod: pod.resource_version != before)
+        self._written.expect(pod.key, pod.uid, None, shown_by=lambda pod: pod.resource_version != version)
         now = self._services.clock.monotonic()
-        if self._queue.failures(uid) and now >= self._expedited_at + EXPEDITE_PERIOD:
+        if self._queue.failures(pod.key) and now >= self._expedited_at + EXPEDITE_PERIOD:
             self._expedited_at = now
-            for each in self._wanted:  # the other refused pods may be admitted now as well
-                self._queue.expedite(each)
+            for name in self._failed:  # the other refused pods may be admitted now as well
+                for key, _ in self._services.lister.items_on(name):
+                    self._queue.expedite(key)
         return None

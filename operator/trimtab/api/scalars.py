@@ -7,6 +7,7 @@ command-line flags accept all Go durations.
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import datetime
 from fractions import Fraction
@@ -89,6 +90,7 @@ TIME_ZONE_RULE: Final = Rule(
 _DURATION: Final = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 
 
+@functools.lru_cache(maxsize=256)  # planners read the durations of a spec for each node
 def parse_duration(text: str) -> int:
     """Parse a duration such as ``1h30m``, and return it in seconds.
 

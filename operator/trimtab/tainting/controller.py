@@ -43,7 +43,6 @@ from trimtab.tainting.deadlines import (
 from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.eviction_queue import EvictionQueue
 from trimtab.tainting.lifecycle import NodeLifecycleController
-from trimtab.tainting.lifecycle.node_health import lifecycle_settings
 from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
 from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
@@ -234,11 +233,11 @@ class ActiveTasks:
         if spec.mode != TAINT_AND_EVICT:
             await self._stop_lifecycle()
         elif self.lifecycle is not None:
-            self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
+            self.lifecycle.configure(spec.node_lifecycle)
         else:
             services = self._services  # the node lifecycle also pauses while the watch of Leases is stale
             with_leases = replace(services, stale=lambda: services.stale() or services.stale_leases())
-            self.lifecycle = NodeLifecycleController(with_leases, lifecycle_settings(spec.node_lifecycle))
+            self.lifecycle = NodeLifecycleController(with_leases, spec.node_lifecycle)
             self._tasks.start("node lifecycle", self.lifecycle.run)
 
     async def _stop_lifecycle(self) -> None:

@@ -40,7 +40,6 @@ from trimtab.tainting.deadlines import (
 from trimtab.tainting.lifecycle.node_health import (
     READY_KEYS,
     TaintChange,
-    lifecycle_settings,
     no_execute_taints,
     ready_status,
 )
@@ -78,7 +77,7 @@ def plan_taints(
     if spec.mode != TAINT_AND_EVICT:
         return plan_deletions(snapshot, spec, now=now, known=known)
     nodes = {node.name: node for node in snapshot.nodes.at if node}
-    plan = plan_lifecycle(nodes, {}, lifecycle_settings(spec.node_lifecycle), now=now)
+    plan = plan_lifecycle(nodes, {}, spec.node_lifecycle, now=now)
     pods = plan_deletions(snapshot, spec, now=now, known=known, changed=_nodes_after(nodes, plan.taints))
     kept = (*map(_waiting, plan.waiting), *_cut_off(nodes, plan), *pods.kept)
     return TaintPlan(tuple(map(_tainting, plan.taints)), pods.deletions, kept)

@@ -16,13 +16,13 @@ from tests.fakes.caches import Caches
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.json_patch import patch
 from tests.fakes.taint_reporter import FakeTaintReporter
+from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.disruption.evictor import Evictor
 from trimtab.kube.api import Conflict
 from trimtab.kube.objects import Lease, Node
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
 from trimtab.tainting.lifecycle import NodeLifecycleController
-from trimtab.tainting.lifecycle.node_health import LifecycleSettings
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/shop/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -218,13 +218,13 @@ class Manager:
         self,
         cluster: LivingCluster,
         *,
-        settings: LifecycleSettings | None = None,
+        settings: NodeLifecycle | None = None,
         kills: tuple[int, ...] = (),
         answered: bool = False,
         away: float = 0.5,
     ) -> None:
         self.cluster = cluster
-        self.settings = settings or LifecycleSettings()
+        self.settings = settings or NodeLifecycle()
         self.clock = LoopClock()
         self.reporter = FakeTaintReporter()
         self.killed = 0

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, KubeObject, Lease, Node, NodeCondition, Pod, PodSpec, Taint
-from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, LifecycleSettings, ProbeResult, TaintChange
+from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
 from trimtab.tainting.lifecycle.node_updates import taint_patch
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
@@ -26,7 +27,7 @@ from trimtab.tainting.lifecycle.record import (
 START = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 ZONE = "topology.kubernetes.io/zone"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
-DEFAULTS = LifecycleSettings()
+DEFAULTS = NodeLifecycle()
 
 
 def a_node(
@@ -147,7 +148,7 @@ class World:
         unknown: which node was marked Unknown when.
     """
 
-    def __init__(self, nodes: Iterable[Node], *, settings: LifecycleSettings = DEFAULTS) -> None:
+    def __init__(self, nodes: Iterable[Node], *, settings: NodeLifecycle = DEFAULTS) -> None:
         self.nodes = {node.name: replace(node, heartbeat=START) for node in nodes}
         self.leases = {name: self._lease(name, 0.0) for name in self.nodes}
         self.dead: set[str] = set()

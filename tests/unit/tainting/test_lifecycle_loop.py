@@ -12,8 +12,8 @@ from tests.fakes.api import Call
 from tests.fixtures.golden import Golden
 from tests.unit.tainting.lifecycle_world import LEASES, NODES, PODS, RECORD, LivingCluster, Manager, micro, stamp
 from trimtab.api import reasons
+from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
-from trimtab.tainting.lifecycle.node_health import LifecycleSettings
 from trimtab.tainting.lifecycle.zones import BURST
 
 pytestmark = pytest.mark.looptime
@@ -293,7 +293,7 @@ async def test_clock_change_makes_no_node_silent():
 
 async def test_changed_settings_apply_at_once():
     made = cluster(5)
-    slow = LifecycleSettings(node_eviction_rate=0.01)
+    slow = NodeLifecycle(node_eviction_rate=0.01)
     async with Manager(made, settings=slow) as manager:
         for name in ("a1", "a2"):
             made.post(name, "False")
@@ -308,10 +308,10 @@ async def test_changed_settings_apply_at_once():
 async def test_fast_rates_are_reached_and_not_exceeded(rate):
     made = cluster(60)
     failing = [f"a{number}" for number in range(1, 26)]
-    async with Manager(made, settings=LifecycleSettings(node_eviction_rate=0.0)) as manager:
+    async with Manager(made, settings=NodeLifecycle(node_eviction_rate=0.0)) as manager:
         made.dead.update(failing)
         await manager.until(120)
-        manager.lifecycle.configure(LifecycleSettings(node_eviction_rate=rate))
+        manager.lifecycle.configure(NodeLifecycle(node_eviction_rate=rate))
         await manager.until(150)
     seconds = [second for _, second in made.tainted]
     assert len(seconds) == 25
@@ -328,7 +328,7 @@ async def test_slow_api_server_does_not_exceed_the_rate(rate, error):
     failing = [f"a{number}" for number in range(1, 16)]
     chance = random.Random(7)
     arrived: list[float] = []
-    async with Manager(made, settings=LifecycleSettings(node_eviction_rate=0.0)) as manager:
+    async with Manager(made, settings=NodeLifecycle(node_eviction_rate=0.0)) as manager:
         made.dead.update(failing)
         await manager.until(120)
 
@@ -344,7 +344,7 @@ async def test_slow_api_server_does_not_exceed_the_rate(rate, error):
                     raise error
 
         made.before, made.after = before, after
-        manager.lifecycle.configure(LifecycleSettings(node_eviction_rate=rate))
+        manager.lifecycle.configure(NodeLifecycle(node_eviction_rate=rate))
         await manager.until(120 + 16 * (1 / rate + 6))
     assert sorted(name for name, _ in made.tainted) == sorted(failing)
     for first, sooner in enumerate(arrived):

@@ -13,7 +13,6 @@ from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, no_
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_health import LifecycleSettings, lifecycle_settings
 from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import LifecycleState
 
@@ -127,9 +126,13 @@ def test_snapshot_from_file_uses_conditions_only():
 
 
 def test_settings_have_upstream_defaults():
-    assert lifecycle_settings(NodeLifecycle()) == LifecycleSettings()
-    own = lifecycle_settings(NodeLifecycle(node_eviction_rate=0.5, node_monitor_grace_period="2m"))
-    assert (own.full_disruption_eviction_rate, own.node_monitor_grace_period) == (0.5, 120.0)
+    upstream = NodeLifecycle()
+    periods = upstream.monitor_period_seconds, upstream.monitor_grace_seconds, upstream.startup_grace_seconds
+    rates = upstream.node_eviction_rate, upstream.secondary_node_eviction_rate, upstream.full_disruption_rate
+    assert (periods, rates) == ((5, 50, 60), (0.1, 0.01, 0.1))
+    assert (upstream.large_cluster_size_threshold, upstream.unhealthy_zone_threshold) == (50, 0.55)
+    own = NodeLifecycle(node_eviction_rate=0.5, node_monitor_grace_period="2m")
+    assert (own.full_disruption_rate, own.monitor_grace_seconds) == (0.5, 120)
 
 
 # ── what always holds ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -127,7 +127,7 @@ def falling_silent(live: World, names: list[str]) -> World:
     return live
 
 
-@pytest.mark.parametrize("grace", [50.0, 16.0], ids=["the default grace period", "one shorter than four renewals"])
+@pytest.mark.parametrize("grace", ["50s", "16s"], ids=["the default grace period", "one shorter than four renewals"])
 def test_gradual_outage_of_a_small_zone_taints_none(grace):
     live = world(5, 5, settings=replace(DEFAULTS, node_monitor_grace_period=grace))
     falling_silent(live, of("a", 4)).run(300)

@@ -193,7 +193,7 @@ GRACE = {
 @pytest.mark.parametrize(("ready", "late"), GRACE.values(), ids=GRACE)
 def test_status_is_unknown_after_grace_period(ready, late):
     passes = Passes()
-    grace = DEFAULTS.node_startup_grace_period if ready is None else DEFAULTS.node_monitor_grace_period
+    grace = DEFAULTS.startup_grace_seconds if ready is None else DEFAULTS.monitor_grace_seconds
     node = replace(a_node("n1", ready), created=START, heartbeat=None if ready is None else START)
     leases = {} if ready is None else {"n1": 0.0}
     passes.look(node, a_node("n2", heartbeat=START), leases=leases)

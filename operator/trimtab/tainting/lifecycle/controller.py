@@ -20,13 +20,13 @@ from operator import attrgetter
 from typing import Final
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import NAME, ZoneStatus
+from trimtab.api.taint_manager import NAME, NodeLifecycle, ZoneStatus
 from trimtab.controller.loop import Loop, NotReadyReason, TaskSupervisor
 from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import STALE_WATCH_AFTER, LifecycleSettings, ready_status
+from trimtab.tainting.lifecycle.node_health import STALE_WATCH_AFTER, ready_status
 from trimtab.tainting.lifecycle.node_updates import NodeUpdater, node_updates
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
@@ -77,7 +77,7 @@ class NodeLifecycleController(Loop):
         zones: the zones of the last iteration, sorted by name.
     """
 
-    def __init__(self, services: TaintingDependencies, settings: LifecycleSettings) -> None:
+    def __init__(self, services: TaintingDependencies, settings: NodeLifecycle) -> None:
         super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO, max_rest=MAX_PAUSE)
         self.held = ""
         self.zones: tuple[ZoneStatus, ...] = ()
@@ -102,7 +102,7 @@ class NodeLifecycleController(Loop):
             return ""
         return self._hold_reason.lasting(WATCH_BEHIND_MESSAGE, self._services.clock.monotonic())
 
-    def configure(self, settings: LifecycleSettings) -> None:
+    def configure(self, settings: NodeLifecycle) -> None:
         """Apply new settings, and start an iteration."""
         self._settings = settings
         self.wake()
@@ -161,7 +161,7 @@ class NodeLifecycleController(Loop):
 
     @property
     def _plan_schedule(self) -> PlanSchedule:
-        return PlanSchedule(TAINT_MANAGERS, NAME, self._settings.node_monitor_period)
+        return PlanSchedule(TAINT_MANAGERS, NAME, self._settings.monitor_period_seconds)
 
     async def _iterate(self) -> float:
         now = self._services.clock.now()
@@ -190,7 +190,7 @@ class NodeLifecycleController(Loop):
 
     def _pause(self) -> float:
         """Return the seconds until the next iteration if nothing wakes the loop, including :data:`MIN_PERIOD`."""
-        clock, period = self._services.clock, self._settings.node_monitor_period
+        clock, period = self._services.clock, self._settings.monitor_period_seconds
         pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
         if self._plan is not None and self._plan.next_iteration is not None:
             pause = min(pause, self._plan.next_iteration - clock.now() + DEADLINE_MARGIN)

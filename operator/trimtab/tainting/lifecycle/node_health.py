@@ -51,37 +51,6 @@ ANSWER_AGE: Final = RENEWAL
 """Seconds for which the result of a probe is valid."""
 
 
-class LifecycleSettings(Struct, frozen=True, kw_only=True):
-    """The fields of :class:`~trimtab.api.taint_manager.NodeLifecycle` as seconds and rates, with upstream's defaults.
-
-    Planning reads them for each node, so durations are not parsed each time. ``node_monitor_period`` is the maximum
-    between two iterations, in addition to the minimum of 0.2 s.
-    """
-
-    node_monitor_period: float = 5.0
-    node_monitor_grace_period: float = 50.0
-    node_startup_grace_period: float = 60.0
-    node_eviction_rate: float = 0.1
-    secondary_node_eviction_rate: float = 0.01
-    large_cluster_size_threshold: int = 50
-    unhealthy_zone_threshold: float = 0.55
-    full_disruption_eviction_rate: float = 0.1
-
-
-def lifecycle_settings(spec: NodeLifecycle) -> LifecycleSettings:
-    """Convert the node lifecycle settings of a TaintManager to numbers."""
-    return LifecycleSettings(
-        node_monitor_period=float(spec.monitor_period_seconds),
-        node_monitor_grace_period=float(spec.monitor_grace_seconds),
-        node_startup_grace_period=float(spec.startup_grace_seconds),
-        node_eviction_rate=spec.node_eviction_rate,
-        secondary_node_eviction_rate=spec.secondary_node_eviction_rate,
-        large_cluster_size_threshold=spec.large_cluster_size_threshold,
-        unhealthy_zone_threshold=spec.unhealthy_zone_threshold,
-        full_disruption_eviction_rate=spec.full_disruption_rate,
-    )
-
-
 NEVER: Final = -math.inf
 
 Stamp = tuple[float | None, float | None]
@@ -228,7 +197,7 @@ class HealthAssessment(Struct, frozen=True, gc=False):
 
 
 def assess_health(
-    node: Node, heard: NodeHealth, probed: ProbeResult | None, settings: LifecycleSettings, *, now: float
+    node: Node, heard: NodeHealth, probed: ProbeResult | None, settings: NodeLifecycle, *, now: float
 ) -> HealthAssessment:
     """Assess the health of a node.
 
@@ -237,7 +206,7 @@ def assess_health(
     renewals. A node whose Lease was deleted gets :data:`STATUS_GRACE_PERIOD`, because kubelets cannot renew after the
     namespace of the Leases was deleted, although they are healthy. ``probed`` is ``None`` if the node was not probed.
     """
-    grace = settings.node_startup_grace_period if ready_status(node) is None else settings.node_monitor_grace_period
+    grace = float(settings.startup_grace_seconds if ready_status(node) is None else settings.monitor_grace_seconds)
     if heard.lost_lease:
         grace = max(grace, STATUS_GRACE_PERIOD)
     due = max(heard.at + grace, heard.believed)

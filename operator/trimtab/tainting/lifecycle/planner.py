@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
+from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.objects import Lease, Node, Taint
 from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.lifecycle.node_health import (
@@ -24,7 +25,6 @@ from trimtab.tainting.lifecycle.node_health import (
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
-    LifecycleSettings,
     MarkUnknown,
     ProbeResult,
     QueuedNode,
@@ -94,7 +94,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
 def plan_lifecycle(
     nodes: Mapping[str, Node],
     leases: Mapping[str, Lease],
-    settings: LifecycleSettings,
+    settings: NodeLifecycle,
     *,
     now: float,
     memory: LifecycleState | None = None,
@@ -165,7 +165,7 @@ def spend_token(memory: LifecycleState, token: TakenToken, in_flight: int, at: f
 def _plan_writes(
     nodes: Mapping[str, Node],
     assessments: Mapping[str, HealthAssessment],
-    settings: LifecycleSettings,
+    settings: NodeLifecycle,
     memory: LifecycleState,
     now: float,
     resting: Collection[str],
@@ -236,7 +236,7 @@ def _after_outage(memory: LifecycleState, *, down: bool, now: float) -> Lifecycl
 
 
 def _pessimistic_status(
-    ready: Mapping[str, str | None], memory: LifecycleState, settings: LifecycleSettings, now: float
+    ready: Mapping[str, str | None], memory: LifecycleState, settings: NodeLifecycle, now: float
 ) -> Mapping[str, str | None]:
     """Return the Ready status of each node as if all nodes in doubt were not ready.
 
@@ -244,7 +244,7 @@ def _pessimistic_status(
     be tainted before it is known that most or all nodes of a zone are not ready. A node is in doubt after two missed
     renewals, or after half its grace period if that is shorter.
     """
-    half = settings.node_monitor_grace_period / 2
+    half = settings.monitor_grace_seconds / 2
     doubted = {
         name: UNKNOWN
         for name, each in memory.heard.items()
@@ -290,7 +290,7 @@ class _Queues:
         nodes: Mapping[str, Node],
         ready: Mapping[str, str | None],
         zones: Mapping[str, Zone],
-        settings: LifecycleSettings,
+        settings: NodeLifecycle,
         memory: LifecycleState,
         now: float,
         in_doubt: bool,
@@ -300,7 +300,7 @@ class _Queues:
         self.taken: dict[str, TakenToken] = {}
         self._nodes, self._ready, self._now = nodes, ready, now
         self._in_doubt, self._in_flight = in_doubt, in_flight
-        self._open_at = None if memory.back is None else memory.back + settings.node_monitor_grace_period
+        self._open_at = None if memory.back is None else memory.back + settings.monitor_grace_seconds
         self.spent = self._last_taken({zone: time for zone, time in memory.spent.items() if zone in zones})
 
     def _last_taken(self, spent: dict[str, float]) -> dict[str, float]:

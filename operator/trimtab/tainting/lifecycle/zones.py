@@ -15,11 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.api.taint_manager import ZoneState
+from trimtab.api.taint_manager import NodeLifecycle, ZoneState
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
-from trimtab.tainting.lifecycle.node_health import LifecycleSettings, QueuedNode, no_execute_taints
+from trimtab.tainting.lifecycle.node_health import QueuedNode, no_execute_taints
 
 NORMAL: Final = "Normal"
 PARTIAL: Final = "PartialDisruption"
@@ -74,7 +74,7 @@ def zone_of(labels: Labels) -> str:
     return f"{region}/{zone}" if region or zone else ""
 
 
-def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: LifecycleSettings) -> dict[str, Zone]:
+def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: NodeLifecycle) -> dict[str, Zone]:
     """Return every zone that has a node, sorted by name, from all nodes and their assessed Ready status."""
     counts: dict[str, list[int]] = {}
     for node in nodes:
@@ -92,7 +92,7 @@ def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: Life
     return found
 
 
-def state_of(ready: int, not_ready: int, settings: LifecycleSettings) -> ZoneState:
+def state_of(ready: int, not_ready: int, settings: NodeLifecycle) -> ZoneState:
     """Return the state of a zone with these numbers of ready and not-ready nodes."""
     if not_ready and not ready:
         return FULL
@@ -101,10 +101,10 @@ def state_of(ready: int, not_ready: int, settings: LifecycleSettings) -> ZoneSta
     return NORMAL
 
 
-def rate_of(state: ZoneState, nodes: int, settings: LifecycleSettings) -> float:
+def rate_of(state: ZoneState, nodes: int, settings: NodeLifecycle) -> float:
     """Return the nodes per second that may be tainted in a zone of this state and size, unless all zones are down."""
     if state == FULL:
-        return settings.full_disruption_eviction_rate
+        return settings.full_disruption_rate
     if state == NORMAL:
         return settings.node_eviction_rate
     return settings.secondary_node_eviction_rate if nodes > settings.large_cluster_size_threshold else 0.0

@@ -60,8 +60,11 @@ def request(deadline: Deadline, action: Literal["Delete", "Evict"] = "Delete") -
 
 
 async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
-    response = await evictor().mark_disruption_target(
-        request(deadline)[0], api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
+    acting = evictor()
+    permit = acting.admit(*request(deadline))
+    assert isinstance(permit, Permit)
+    response = await acting.mark_disruption_target(
+        permit, api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
     )
     return None if response is None else attempt_of(response, done=DuePodResult.DELETED)
 

@@ -349,17 +349,13 @@ class NodeEvictions:
 
     async def _send(self, running: _Running, permit: Permit, planned: PlannedEviction) -> EvictionResponse | None:
         if planned.how == "Delete":
-            try:
-                await self._evictor.mark_disruption_target(
-                    permit.request,
-                    self._api,
-                    reason=reasons.DELETION_BY_NODE_PRESSURE,
-                    message=f"trimtab: {planned.message}",
-                    timeout=TIMEOUT,
-                )
-            except BaseException:
-                self._evictor.cancel(permit)
-                raise
+            await self._evictor.mark_disruption_target(
+                permit,
+                self._api,
+                reason=reasons.DELETION_BY_NODE_PRESSURE,
+                message=f"trimtab: {planned.message}",
+                timeout=TIMEOUT,
+            )
             if not self._needed(running, planned):
                 self._evictor.cancel(permit)
                 return None

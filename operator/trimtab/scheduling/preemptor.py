@@ -41,7 +41,7 @@ from trimtab.api.reasons import PREEMPTED, PREEMPTION_BY_SCHEDULER, UNSCHEDULABL
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.loop import BackgroundTasks
-from trimtab.disruption.evictor import Evictor, PendingEviction
+from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.requests import (
     SCHEDULING,
     EvictionRequest,
@@ -300,11 +300,7 @@ class PreemptionExecutor:
         if isinstance(permit, PendingEviction):
             return permit
         if request.how == "Delete":
-            try:
-                failed = await self._mark(running, request)
-            except BaseException:
-                self._evictor.cancel(permit)
-                raise
+            failed = await self._mark(running, permit)
             if failed is None and not self._needed(running):
                 failed = EvictionResponse(ResponseCode.NOT_SENT, "the preemption was stopped")
             if failed is not None:
@@ -315,7 +311,7 @@ class PreemptionExecutor:
             running.granted.append(victim)
             self._report(running, victim)
             if request.how == "Evict":
-                await self._mark(running, request)
+                await self._mark(running, permit)
         return answer
 
     def _request_for(self, running: _Running, victim: Pod) -> EvictionRequest:
@@ -336,11 +332,11 @@ class PreemptionExecutor:
             overdue=self._clock.now() - running.began > OVERDUE,
         )
 
-    async def _mark(self, running: _Running, request: EvictionRequest) -> EvictionResponse | None:
+    async def _mark(self, running: _Running, permit: Permit) -> EvictionResponse | None:
         """Write the condition DisruptionTarget; return the failed response, or ``None`` on success."""
         name = scheduler_of(running.preemption.pod)
         return await self._evictor.mark_disruption_target(
-            request,
+            permit,
             self._api,
             reason=PREEMPTION_BY_SCHEDULER,
             message=f"{name}: preempting to accommodate a higher priority pod",

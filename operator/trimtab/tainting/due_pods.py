@@ -11,13 +11,9 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import EVICT, TaintManagerSpec
-from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.disruption.evictor.requests import EvictionResponse, ResponseCode
 from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines import Deadline, subject_to_taints
-
-MARK_LIFETIME: Final = 60.0
-"""Seconds for which the condition DisruptionTarget counts as set after it was written, even if no watch shows it."""
 
 MARK_TRIES: Final = 3
 """Maximum attempts to write the condition DisruptionTarget. If all fail, the pod is deleted without the condition."""
@@ -104,6 +100,10 @@ def not_due(message: str) -> DuePodAttempt:
     return DuePodAttempt(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
 
 
+Flow = tuple[str, str, str]
+"""The keys of a pod in the three limits of userTaintRates: ``""``, its zone and its namespace."""
+
+
 @dataclass(slots=True, eq=False)
 class DuePod:
     """A due pod in the queue. It is in memory only: a restarted process queues the pod again because of its deadline.
@@ -119,10 +119,8 @@ class DuePod:
         last: the last attempt that did not remove the pod.
         lost_response: the result that a request had if the API server granted it, although its response was lost;
             ``None`` if no response was lost.
-        marked: the time at which the condition DisruptionTarget was written.
-        failed_marks: number of failed attempts to write that condition.
-        rate_tokens: the zone and namespace whose rate limit tokens the pod has taken, and the time; ``None`` if it has
-            taken none.
+        failed_marks: number of failed attempts to write the condition DisruptionTarget.
+        rate_tokens: the flow whose rate limit tokens the pod has taken, and the time; ``None`` if it has taken none.
         held_since: when a rate limit began to delay the pod; ``None`` if none delays it.
         held: seconds of previous delays by rate limits.
         evicting: whether the last attempt was an eviction, as opposed to a deletion.
@@ -135,25 +133,12 @@ class DuePod:
     ended: bool = False
     last: DuePodAttempt | None = None
     lost_response: DuePodResult | None = None
-    marked: float | None = None
     failed_marks: int = 0
-    rate_tokens: tuple[str, str, float] | None = None
+    rate_tokens: tuple[Flow, float] | None = None
     held_since: float | None = None
     held: float = 0.0
     evicting: bool = False
     eviction_requested: bool = False
-
-
-def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
-    """Return whether the taint manager's condition DisruptionTarget is set on the pod.
-
-    The disruption controller removes a stale condition after two minutes. In that case the condition is written again.
-    ``now`` is on the monotonic clock.
-    """
-    if entry.marked is not None and now - entry.marked < MARK_LIFETIME:
-        return True
-    ours = (DISRUPTION_TARGET, "True", reasons.DELETION_BY_TAINT_MANAGER)
-    return pod is not None and any((each.type, each.status, each.reason) == ours for each in pod.conditions)
 
 
 def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:

@@ -22,7 +22,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec, UserTaintRates
+from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.reporter import pod_fields
 from trimtab.controller.work_queue import WorkQueue
@@ -38,9 +38,9 @@ from trimtab.tainting.due_pods import (
     DuePodOutcome,
     DuePodResult,
     EvictionDecision,
+    Flow,
     attempt_of,
     decide,
-    marked,
     maximum_waits,
     must_retry_mark,
     not_due,
@@ -98,7 +98,6 @@ class EvictionQueue:
     ) -> None:
         self._services = services
         self._clock = services.clock
-        self._spec = spec
         self._maximum_waits = maximum_waits(spec)
         self._tracker = tracker
         self._pods: dict[str, DuePod] = {}
@@ -137,11 +136,8 @@ class EvictionQueue:
     # --- inputs -------------------------------------------------------------------------------------------------------
 
     def enqueue(self, deadline: Deadline) -> None:
-        """Queue a due pod. In Observe mode this has no effect.
-
-        The pod is evaluated before each request, so it is harmless to queue it twice or too early.
-        """
-        if self._spec.mode == OBSERVE or self._stopping:
+        """Queue a due pod. It is evaluated before each request, so it is harmless to queue it twice or too early."""
+        if self._stopping:
             return
         pod = self._pods.get(deadline.key)
         if pod is not None and pod.deadline.uid == deadline.uid:
@@ -166,7 +162,7 @@ class EvictionQueue:
             return
         self._apply_deadline(pod, verdict.deadline)
         if pod.held_since is not None:
-            self._check_limits(pod)
+            self.work.reschedule(key, self._limited_for(pod))
         elif pod.evicting and self._backs_off(pod):  # it may be deleted earlier than its eviction is retried
             left = verdict.evict_until - self._clock.now() if verdict.action == "Evict" else 0.0
             self.work.add_after(key, left)
@@ -177,18 +173,13 @@ class EvictionQueue:
             self.deadline_changed(key)
 
     def configure(self, spec: TaintManagerSpec) -> None:
-        """Apply a new spec of the TaintManager.
-
-        Mode Observe drops all queued pods. When the mode changes back, the caller must queue the due pods again.
-        """
-        before, self._maximum_waits, self._spec = self._maximum_waits, maximum_waits(spec), spec
+        """Apply a new spec of the TaintManager, whose mode is EvictPods or TaintAndEvict."""
+        before, self._maximum_waits = self._maximum_waits, maximum_waits(spec)
         if spec.user_taint_rates != self._rates:
             self._set_rates(spec.user_taint_rates)
             self.work.set_rate_limiter(self)  # rate-limited pods keep their order
-        for pod in tuple(self._pods.values()):
-            if spec.mode == OBSERVE:
-                self._finish(pod, not_due("the mode was changed to Observe"))
-            elif self._maximum_waits != before and self._backs_off(pod):
+        if self._maximum_waits != before:
+            for pod in filter(self._backs_off, self._pods.values()):
                 self._add(pod)
 
     # --- tasks --------------------------------------------------------------------------------------------------------
@@ -232,8 +223,7 @@ class EvictionQueue:
             return
         # 3. Mark the pod before a deletion. It may change during that request.
         evicts = verdict.action == "Evict"
-        is_marked = evicts or marked(pod, permit.pod, now=self._clock.monotonic())
-        if not is_marked and not await self._mark(pod, permit):
+        if not evicts and not await self._mark(pod, permit):
             return
         # 4. Send the request.
         pod.eviction_requested |= evicts
@@ -285,21 +275,10 @@ class EvictionQueue:
             Whether to send the deletion. If not, the permit is cancelled, and the pod is requeued or finished.
         """
         evictor = self._services.evictor
-        permit.in_flight = True  # other deadlines wait for it from now on, and not only from the deletion on
-        try:
-            response = await evictor.mark_disruption_target(
-                permit.request,
-                self._services.api,
-                reason=reasons.DELETION_BY_TAINT_MANAGER,
-                message=MESSAGE,
-                timeout=TIMEOUT,
-            )
-        except BaseException:
-            evictor.cancel(permit)
-            raise
-        if response is None:
-            pod.marked = self._clock.monotonic()
-        elif must_retry_mark(pod, failed := attempt_of(response, done=DuePodResult.DELETED)):
+        response = await evictor.mark_disruption_target(
+            permit, self._services.api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
+        )
+        if response is not None and must_retry_mark(pod, failed := attempt_of(response, done=DuePodResult.DELETED)):
             evictor.cancel(permit)
             # Even if the response was lost and the condition was written, the pod itself has not been ended.
             self._handle(pod, replace(failed, uncertain=False))
@@ -433,20 +412,15 @@ class EvictionQueue:
         """Give back the rate limit tokens of a pod that was not evicted."""
         paid, pod.rate_tokens = pod.rate_tokens, None
         if paid is not None:
-            zone, namespace, at = paid
-            self._total.give_back("", at)
-            self._zone.give_back(zone, at)
-            self._namespace.give_back(namespace, at)
+            flow, at = paid
+            for buckets, name in zip(self._limits, flow, strict=True):
+                buckets.give_back(name, at)
             self.work.wake()
-
-    def _check_limits(self, pod: DuePod) -> None:
-        """Check a rate-limited pod again when its node's failure exempts it from the rate limits."""
-        self.work.reschedule(pod.deadline.key, self._limited_for(pod))
 
     # --- called by the work queue, see RateLimiter --------------------------------------------------------------------
 
     def flow_of(self, key: str) -> Hashable | None:
-        """Return the flow of a pod, which is its zone and namespace; ``None`` if no rate limit applies to the pod."""
+        """Return the flow of a pod: its keys in the three limits; ``None`` if no rate limit applies to the pod."""
         pod = self._pods.get(key)
         if pod is None:
             return None
@@ -456,35 +430,34 @@ class EvictionQueue:
             return None
         if pod.held_since is None:
             pod.held_since = self._clock.monotonic()
-        self.work.reschedule(key, limited_for)
-        return self._zone_of(pod.deadline.node), namespace_of(key)
+        self.work.reschedule(key, limited_for)  # the failure of its node exempts it from the rate limits
+        return "", self._zone_of(pod.deadline.node), namespace_of(key)
 
     def next_at(self, flow: Hashable) -> float:
         """Return the earliest time at which the limits of a flow's zone and namespace admit its next pod."""
-        zone, namespace = cast("tuple[str, str]", flow)
-        return max(self._zone.next_at(zone), self._namespace.next_at(namespace))
+        _, zone, namespace = cast("Flow", flow)
+        return max(self._limits[1].next_at(zone), self._limits[2].next_at(namespace))
 
     def next_at_any_flow(self) -> float:
         """Return the earliest time at which the limit on all pods admits another pod; ``-inf`` if unset or unused."""
-        return self._total.next_at("")
+        return self._limits[0].next_at("")
 
     def take(self, key: str, flow: Hashable, now: float) -> None:
         """Take the rate limit tokens for an admitted pod."""
-        zone, namespace = cast("tuple[str, str]", flow)
-        self._total.take("", now)
-        self._zone.take(zone, now)
-        self._namespace.take(namespace, now)
+        keys = cast("Flow", flow)
+        for buckets, name in zip(self._limits, keys, strict=True):
+            buckets.take(name, now)
         pod = self._pods.get(key)
         if pod is not None:
-            pod.rate_tokens = zone, namespace, now
+            pod.rate_tokens = keys, now
             self._stop_holding(pod)
 
     def _set_rates(self, rates: UserTaintRates) -> None:
         self._rates = rates
-        self._total, self._zone, self._namespace = (
+        self._limits = [
             KeyedTokenBuckets[str](rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)
             for rate in (rates.total, rates.per_zone, rates.per_namespace)
-        )
+        ]
 
     def _limited_for(self, pod: DuePod) -> float | None:
         """Return the seconds for which rate limits apply to a pod: 0 if none applies, ``None`` if they never end.

@@ -16,6 +16,7 @@ from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG
+from trimtab.disruption.evictor.evictor import MARK_LIFETIME
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
@@ -789,6 +790,49 @@ async def test_cancelled_eviction_counts_as_lost():
     again = await world.evictor.send(admitted(world, pod, TAINTS, deadline=0.0), world.api, timeout=10.0)
     assert again.granted
     assert len(world.asked) == 1
+
+
+async def marked(world: World, pod: Pod, *, reason: str = "A") -> bool:
+    """Mark a pod; whether a request was sent."""
+    permit, sent = admitted(world, pod, TAINTS, deadline=0.0, how="Delete"), len(world.api.calls)
+    assert await world.evictor.mark_disruption_target(permit, world.api, reason=reason, message="m", timeout=10) is None
+    assert permit.in_flight
+    world.evictor.cancel(permit)
+    return len(world.api.calls) > sent
+
+
+async def test_condition_is_written_once_a_minute_for_each_reason():
+    world = World()
+    pod = world.add("web-1")
+    assert await marked(world, pod)
+    await asyncio.sleep(MARK_LIFETIME - 1.0)
+    assert not await marked(world, pod)
+    assert await marked(world, pod, reason="B")
+    await asyncio.sleep(2.0)
+    assert await marked(world, pod)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "sent"), [("True", "A", False), ("True", "B", True), ("False", "A", True)]
+)
+async def test_condition_of_the_same_reason_is_not_written_again(status: str, reason: str, sent: bool):
+    world = World()
+    pod = world.add("web-1", conditions=(PodCondition("DisruptionTarget", status, reason),))
+    assert await marked(world, pod) is sent
+
+
+async def test_cancelled_write_of_the_condition_cancels_the_permit():
+    world = World(latency=5.0)
+    pod = world.add("web-1")
+    permit = admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+    marking = world.evictor.mark_disruption_target(permit, world.api, reason="A", message="m", timeout=10)
+    writing = asyncio.create_task(marking)
+    await asyncio.sleep(1.0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    world.evictor.cancel(permit)  # has no effect
+    await asyncio.sleep(0)
+    assert not world.evictor._permits
 
 
 async def test_uncertain_disruption_stays_outstanding():

@@ -12,7 +12,7 @@ from tests.unit.tainting.running_taint_manager import NODES, PATH, PODS, Process
 from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.limits import EvictionLimits
-from trimtab.kube.api import ServerError
+from trimtab.kube.api import Forbidden, ServerError
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.handlers import refuse
 
@@ -213,6 +213,24 @@ async def test_no_action_while_a_watch_is_stalled(mode: str) -> None:
         process.hung = "the watch hangs of pods for 21 s"
         await asyncio.sleep(60)
         assert process.condition("Ready") == ("True", "Observing"), "watches are not checked, and nothing is written"
+
+
+async def test_refused_pod_is_not_deleted_in_observe_mode() -> None:
+    cell = a_cell()
+    cell.add(a_pod())
+    cell.taint("n1", added=0)
+    cell.fail(Forbidden("no", status=403), times=10**9, method="DELETE", path="/pods/")
+    async with running(cell, mode="EvictPods") as process:
+        await asyncio.sleep(5)
+        assert cell.sent("DELETE", "/pods/web")
+        process.write(mode="Observe")
+        await asyncio.sleep(5)
+        cell.faults.clear()
+        await asyncio.sleep(60)
+        assert cell.gone == []
+        process.write(mode="EvictPods")
+        await asyncio.sleep(5)
+        assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
 async def test_missing_lease_permission_pauses_only_the_node_lifecycle() -> None:

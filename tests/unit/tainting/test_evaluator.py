@@ -31,7 +31,6 @@ from trimtab.kube.api import (
 from trimtab.kube.objects import Node, NodeCondition, Pod, Taint
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import (
-    MARK_LIFETIME,
     MARK_TRIES,
     DuePod,
     DuePodAttempt,
@@ -39,7 +38,6 @@ from trimtab.tainting.due_pods import (
     EvictionDecision,
     attempt_of,
     decide,
-    marked,
     maximum_waits,
     must_retry_mark,
 )
@@ -200,13 +198,6 @@ def test_response_codes_map_to_results(answered: ResponseCode, expected: tuple[D
 
 
 FAILED = DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, "no answer")
-
-
-def test_mark_is_trusted_for_a_minute() -> None:
-    job = DuePod(DUE, marked=100.0)
-    assert marked(job, WEB, now=100 + MARK_LIFETIME - 1)
-    assert not marked(job, WEB, now=100 + MARK_LIFETIME)
-    assert not marked(DuePod(DUE), None, now=0)
 
 
 @pytest.mark.parametrize(

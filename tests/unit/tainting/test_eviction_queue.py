@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.fakes.clock import START
 from tests.fixtures.golden import Golden
 from tests.unit.tainting.deadlines import bears, taint
-from tests.unit.tainting.eviction_world import TAINT_AND_EVICT, Cluster, Manager
+from tests.unit.tainting.eviction_world import Cluster, Manager
 from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.kube.api import LeaderOnlyApi
@@ -455,27 +455,6 @@ async def test_pods_are_deleted_in_order_of_deadlines(cluster: Cluster) -> None:
         await asyncio.sleep(1)
 
     assert list(cluster.gone) == [f"shop-p{number:02}-0" for number in reversed(range(50))]
-
-
-async def test_observe_mode_deletes_nothing(cluster: Cluster) -> None:
-    cluster.taint("n1", taint())
-    cluster.pod("web")
-    cluster.refuses = lambda what, _key: WEBHOOK if what == "DELETE" else None
-    manager = Manager(cluster)
-    async with manager.running():
-        await asyncio.sleep(1)
-        manager.ending.configure(TaintManagerSpec())
-        assert manager.ending.waiting == 0
-        cluster.refuses = lambda _what, _key: None
-        await asyncio.sleep(60)
-        manager.ending.enqueue(manager.book.deadlines["shop/web"])
-        await asyncio.sleep(1)
-        assert not cluster.gone
-        manager.ending.configure(TAINT_AND_EVICT)
-        manager.ending.enqueue(manager.book.deadlines["shop/web"])
-        await asyncio.sleep(1)
-
-    assert list(cluster.gone) == ["shop-web-0"]
 
 
 async def test_process_without_leadership_deletes_nothing(cluster: Cluster) -> None:

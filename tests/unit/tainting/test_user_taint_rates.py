@@ -11,7 +11,6 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from tests.fakes.api import FakeApi
 from tests.fakes.caches import Caches
@@ -90,7 +89,7 @@ class DeskQueue(EvictionQueue):
         self._desk = desk
 
     def change_rates(self, rates: UserTaintRates) -> None:
-        self.configure(replace(self._spec, user_taint_rates=rates))
+        self.configure(TaintManagerSpec(mode="EvictPods", user_taint_rates=rates))
 
     async def _process(self, key: str) -> None:
         await self._desk._process(key)
@@ -116,23 +115,23 @@ async def test_without_rate_no_pod_is_rate_limited() -> None:
 async def test_rate_applies_to_user_taints_only() -> None:
     pod = due_pod("p", key="node.kubernetes.io/unreachable")
     assert limits(UserTaintRates(total=1), pod).flow_of("n/p") is None
-    assert limits(UserTaintRates(total=1), due_pod("p")).flow_of("n/p") == ("z", "n")
+    assert limits(UserTaintRates(total=1), due_pod("p")).flow_of("n/p") == ("", "z", "n")
 
 
 @pytest.mark.parametrize(
     ("spec", "others"),
     [
-        (UserTaintRates(total=2), {("z", "n"), ("z", "m"), ("y", "n"), ("y", "m")}),
-        (UserTaintRates(per_zone=2), {("z", "n"), ("z", "m")}),
-        (UserTaintRates(per_namespace=2), {("z", "n"), ("y", "n")}),
+        (UserTaintRates(total=2), {("", "z", "n"), ("", "z", "m"), ("", "y", "n"), ("", "y", "m")}),
+        (UserTaintRates(per_zone=2), {("", "z", "n"), ("", "z", "m")}),
+        (UserTaintRates(per_namespace=2), {("", "z", "n"), ("", "y", "n")}),
     ],
     ids=["total", "zone", "namespace"],
 )
-async def test_each_rate_limits_its_scope(spec: UserTaintRates, others: set[tuple[str, str]]) -> None:
+async def test_each_rate_limits_its_scope(spec: UserTaintRates, others: set[tuple[str, str, str]]) -> None:
     rates = limits(spec)
     for _ in range(2):  # the first, and what may be made up for
-        rates.take("n/p", ("z", "n"), 100)
-    lines = {(zone, name) for zone in "yz" for name in "mn"}
+        rates.take("n/p", ("", "z", "n"), 100)
+    lines = {("", zone, name) for zone in "yz" for name in "mn"}
     assert {line for line in lines if max(rates.next_at_any_flow(), rates.next_at(line)) > 100} == others
 
 
@@ -222,7 +221,7 @@ async def test_pod_of_failed_node_bypasses_rates() -> None:
     assert await desk.run(4) == []
     assert await desk.run(3) == ["p2"]
     desk.unlimited_from["p3"] = desk.clock.now() - 100
-    desk.queue._check_limits(desk.pods["n/p3"])
+    desk.queue.work.reschedule("n/p3", desk.queue._limited_for(desk.pods["n/p3"]))
     assert await desk.run(2) == ["p3"]
 
 

@@ -51,6 +51,7 @@ from trimtab.api.reasons import (
 )
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
+from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.controller.history import History, NoHistory
 from trimtab.disruption.evictor.cluster_view import ClusterView
@@ -106,6 +107,11 @@ It is short, because the eviction may no longer be necessary after the read, and
 
 RECHECK_TIME: Final = 1.0
 """Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
+
+MARK_LIFETIME: Final = 60.0
+"""Seconds for which the condition DisruptionTarget counts as set after it was written, even if no watch shows it. The
+disruption controller removes the condition from pods that are not deleted within two minutes.
+"""
 
 MANY_IN_FLIGHT: Final = 8
 """Number of concurrent requests from which on writes that can wait, such as events, wait for them."""
@@ -176,6 +182,7 @@ class Evictor:
         self._waiting = WaitingRequests()
         self._operator_limits = OperatorLimits(limits or EvictionLimits(), self._in_progress, self._waiting)
         self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
+        self._marked: dict[tuple[str, str], float] = {}  # by UID and reason: time of the condition DisruptionTarget
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
@@ -423,12 +430,14 @@ class Evictor:
         return sent is not None and sent[0] == permit.request.grace_period and permit.pod.deleted is None
 
     async def mark_disruption_target(
-        self, request: EvictionRequest, api: Api, *, reason: str, message: str, timeout: float
+        self, permit: Permit, api: Api, *, reason: str, message: str, timeout: float
     ) -> EvictionResponse | None:
-        """Set the condition DisruptionTarget on a pod that is about to be deleted.
+        """Set the condition DisruptionTarget on a pod that is about to be deleted, unless the pod has it already.
+
+        From now on the permit is in flight. If the call is cancelled, the permit is cancelled as well.
 
         Args:
-            request: identifies the pod.
+            permit: a permit from :meth:`admit`.
             api: the API server.
             reason: reason of the condition.
             message: message of the condition.
@@ -437,8 +446,21 @@ class Evictor:
         Returns:
             ``None`` on success; otherwise the failed response.
         """
+        request, permit.in_flight = permit.request, True
+        ours = (DISRUPTION_TARGET, "True", reason)
+        if any((each.type, each.status, each.reason) == ours for each in permit.pod.conditions):
+            return None
+        if self._now() - self._marked.get((request.uid, reason), -MARK_LIFETIME) < MARK_LIFETIME:
+            return None
         now = self._clock.now()
-        return await mark_disrupted(api, request, reason=reason, message=message, now=now, timeout=timeout)
+        try:
+            failed = await mark_disrupted(api, request, reason=reason, message=message, now=now, timeout=timeout)
+        except BaseException:
+            self.cancel(permit)
+            raise
+        if failed is None:
+            self._marked[request.uid, reason] = self._now()
+        return failed
 
     def begin(self, permit: Permit) -> None:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
@@ -635,6 +657,7 @@ class Evictor:
         self._in_progress.drop_ended(now)
         self._waiting.drop_expired(now)
         self._unanswered = {uid: sent for uid, sent in self._unanswered.items() if now - sent[1] < WATCH_LAG}
+        self._marked = {key: at for key, at in self._marked.items() if now - at < MARK_LIFETIME}
         self._operator_limits.drop_expired(now)
 
     def _now(self) -> float:

@@ -1,7 +1,7 @@
 """Builds and applies JSON patches (RFC 6902) of a node's taints and annotations, with optimistic concurrency.
 
     def change(fields: NodeFields) -> list[Operation]:
-        return [expect_value("/metadata/uid", fields.uid), *append_taint(fields, {"key": "a", "effect": "NoSchedule"})]
+        return [expect_value("/metadata/uid", fields.uid), *append_taints(fields, {"key": "a", "effect": "NoSchedule"})]
 
     await patch_node(api, node.name, node.uid, change, fields=NodeFields.from_cache(node), timeout=10.0)
 
@@ -82,11 +82,11 @@ def remove_annotation(fields: NodeFields, key: str) -> list[Operation]:
     return [expect_value(path, fields.annotations[key]), {"op": "remove", "path": path}]
 
 
-def append_taint(fields: NodeFields, taint: Mapping[str, Any]) -> list[Operation]:
-    """Return the operations that append a taint to a node, even if it has no taints yet."""
-    if not fields.taints:
-        return [expect_value("/spec/taints", None), add_value("/spec/taints", [taint])]
-    return [add_value("/spec/taints/-", taint)]
+def append_taints(fields: NodeFields, *taints: Mapping[str, Any]) -> list[Operation]:
+    """Return the operations that append taints to a node, even if it has no taints yet."""
+    if taints and not fields.taints:
+        return [expect_value("/spec/taints", None), add_value("/spec/taints", list(taints))]
+    return [add_value("/spec/taints/-", taint) for taint in taints]
 
 
 def remove_taints(fields: NodeFields, *keys: str) -> list[Operation]:

@@ -36,7 +36,7 @@ from trimtab.kube.node_patches import (
     NodeChange,
     NodeFields,
     Operation,
-    append_taint,
+    append_taints,
     expect_value,
     patch_node,
     remove_annotation,
@@ -319,7 +319,7 @@ def _change_of(marks: NodeMarks) -> NodeChange:
         shown = {each["key"] for each in fields.taints} & _KEYS
         for key in sorted(marks.taint_keys - shown):
             taint = {"key": key, "effect": NO_SCHEDULE}
-            operations += append_taint(fields, taint)
+            operations += append_taints(fields, taint)
             fields = NodeFields(fields.uid, (*fields.taints, taint), False, fields.annotations, fields.annotated)
         operations += remove_taints(fields, *(shown - marks.taint_keys))
         return [expect_value("/metadata/uid", fields.uid), *operations] if operations else []

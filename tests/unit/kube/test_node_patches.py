@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.json_patch import patch
 from trimtab.kube.api import Conflict, Invalid
-from trimtab.kube.node_patches import MAX_TRIES, NodeFields, append_taint, patch_node, remove_taints, set_annotations
+from trimtab.kube.node_patches import MAX_TRIES, NodeFields, append_taints, patch_node, remove_taints, set_annotations
 from trimtab.kube.resources import NODES
 
 
@@ -39,7 +39,7 @@ def test_removal_is_refused_if_another_writer_has_moved_the_taint() -> None:
 def test_taints_and_annotations_are_added_to_a_node_without_any() -> None:
     bare: dict[str, Any] = {"metadata": {"uid": "u1"}, "spec": {}}
     fields = NodeFields.from_manifest(bare)
-    operations = [*set_annotations(fields, {"a/b": "1"}), *append_taint(fields, {"key": "a", "effect": "NoSchedule"})]
+    operations = [*set_annotations(fields, {"a/b": "1"}), *append_taints(fields, {"key": "a", "effect": "NoSchedule"})]
     assert patch(bare, operations) == {
         "metadata": {"uid": "u1", "annotations": {"a/b": "1"}},
         "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
@@ -57,7 +57,7 @@ TAINT = {"key": "new", "effect": "NoSchedule"}
 
 
 def taint(fields: NodeFields) -> Any:
-    return append_taint(fields, TAINT)
+    return append_taints(fields, TAINT)
 
 
 @pytest.fixture

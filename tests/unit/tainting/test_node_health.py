@@ -189,7 +189,8 @@ def test_missing_conditions_are_never_updated():
 
 
 def test_unknown_node_is_not_written_again():
-    assert marked(SILENT) is None
+    judgement = assess_health(SILENT, heard_at(0), ANSWER, DEFAULTS, now=NOW)
+    assert judgement.verdict is HealthVerdict.ALREADY_UNKNOWN
 
 
 def test_mark_has_upstream_reason(golden: Golden):

@@ -95,7 +95,7 @@ def excluded(node):
 
 def test_excluded_nodes_are_not_counted():
     found = counted(a_node("n1", zone="a"), excluded(a_node("n2", "Unknown", zone="a")))
-    assert (found["/a"].ready, found["/a"].not_ready) == (1, 0)
+    assert (found["/a"].nodes, found["/a"].not_ready) == (1, 0)
 
 
 @pytest.mark.parametrize(

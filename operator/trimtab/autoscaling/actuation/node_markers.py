@@ -30,7 +30,7 @@ from trimtab.kube.node_patches import (
     NodeFields,
     Operation,
     add_value,
-    append_taint,
+    append_taints,
     expect_value,
     patch_node,
     remove_annotation,
@@ -132,7 +132,7 @@ def taint_and_cordon(at: int, *, cordon: bool) -> NodeChange:
             operations += [expect_value("/spec/unschedulable", None), add_value("/spec/unschedulable", True)]
             annotations[CORDONED_BY] = CORDONED_BY_US
         operations += set_annotations(fields, annotations)
-        operations += append_taint(fields, taint)
+        operations += append_taints(fields, taint)
         return operations
 
     return change
@@ -263,7 +263,7 @@ def record_change(mark: UnneededRecord) -> NodeChange:
         if mark.soft_taint and not keep:
             made = {"key": DELETION_CANDIDATE, "value": value, "effect": PREFER_NO_SCHEDULE}
             if left or not fields.taints:
-                operations += append_taint(fields, made)
+                operations += append_taints(fields, made)
             else:  # the removal above leaves an empty list
                 operations.append(add_value("/spec/taints/-", made))
         if mark.since is None:

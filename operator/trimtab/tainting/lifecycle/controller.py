@@ -15,7 +15,6 @@ node is planned twice:
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from operator import attrgetter
 from typing import Final
 
@@ -235,18 +234,7 @@ class NodeLifecycleController(Loop):
             self._hold_reason.lasting(None, self._services.clock.monotonic())
         self._updater.put(node_updates(plan, self._services.lister.nodes))
         self._marker.put(plan.failed)
-        waiting = Counter(each.zone for each in plan.waiting)
-        self.zones = tuple(
-            ZoneStatus(
-                name=name,
-                state=zone.state,
-                nodes=zone.nodes,
-                not_ready=zone.not_ready,
-                nodes_per_second=0.0 if plan.memory.all_down else zone.rate,
-                waiting=waiting[name],
-            )
-            for name, zone in plan.zones.items()
-        )
+        self.zones = tuple(plan.zones.values())
 
     def _spend_token(self, token: TakenToken, in_flight: int, at: float) -> None:
         self._correct_clock_change(at)

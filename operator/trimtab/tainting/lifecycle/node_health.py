@@ -242,8 +242,8 @@ class MarkUnknown(Struct, frozen=True):
     message: str
 
 
-def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:
-    """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already."""
+def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown:
+    """Build the patch that sets the conditions of a failed node to Unknown. They are not all Unknown already."""
     places = {condition.type: place for place, condition in enumerate(node.conditions)}
     unknown = {"status": UNKNOWN, "lastTransitionTime": rfc3339(now)}
     stopped = {**unknown, "reason": reasons.NODE_STATUS_UNKNOWN, "message": _STOPPED_MESSAGE}
@@ -262,8 +262,6 @@ def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> Mar
         operations.append(add_value("/status/conditions", added))
     else:
         operations += [add_value("/status/conditions/-", each) for each in added]
-    if not operations:
-        return None
     return MarkUnknown(
         node=node.name,
         operations=(

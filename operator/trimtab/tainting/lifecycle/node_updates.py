@@ -25,7 +25,7 @@ from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.node_patches import Operation, add_value, expect_value
+from trimtab.kube.node_patches import NodeFields, Operation, append_taints, expect_value
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Taint
 from trimtab.kube.resources import LEASES, NODES
 from trimtab.kube.retry import Backoff
@@ -339,14 +339,7 @@ def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     if status is not None and index is not None:
         path = f"/status/conditions/{index}"
         operations += [expect_value(f"{path}/type", READY), expect_value(f"{path}/status", status)]
-    # Additions are appended to the list and shift no index.
-    if added and not node.taints:
-        operations += [
-            expect_value("/spec/taints", None),
-            add_value("/spec/taints", added),
-        ]
-    else:
-        operations += [add_value("/spec/taints/-", each) for each in added]
+    operations += append_taints(NodeFields.from_cache(node), *added)  # at the end, so that they shift no index
     for place, taint in reversed([*enumerate(node.taints)]):  # no removal shifts the index of another
         if (taint.key, taint.effect) in removed:
             path = f"/spec/taints/{place}"

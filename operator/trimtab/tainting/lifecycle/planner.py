@@ -8,6 +8,7 @@ precondition. The next iteration plans failed writes again. All times are second
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
-from trimtab.api.taint_manager import NodeLifecycle
+from trimtab.api.taint_manager import NodeLifecycle, ZoneStatus
 from trimtab.kube.objects import Lease, Node, Taint
 from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.lifecycle.node_health import (
@@ -44,9 +45,9 @@ from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.zones import (
     TakenToken,
     WaitingNode,
-    Zone,
     all_down,
     answered_at,
+    describe_zone,
     latest_taint_time,
     next_at,
     queued,
@@ -86,7 +87,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
     failed: Mapping[str, float] = {}
     waiting: tuple[WaitingNode, ...] = ()
     taken: Mapping[str, TakenToken] = {}
-    zones: Mapping[str, Zone] = {}
+    zones: Mapping[str, ZoneStatus] = {}
     memory: LifecycleState
     next_iteration: float | None = None
 
@@ -179,7 +180,7 @@ def _plan_writes(
     slower = found
     if pessimistic != ready:
         worse = zones(nodes.values(), pessimistic, settings)
-        slower = {name: min(zone, worse[name], key=lambda each: each.rate) for name, zone in found.items()}
+        slower = {name: min(zone, worse[name], key=lambda each: each.nodes_per_second) for name, zone in found.items()}
     # 2. Plan the NoExecute taints, and serve the queues of the zones.
     changes, failed = _no_execute_changes(nodes, ready, memory, now)
     queue = {} if memory.all_down else queued(memory.queue, failed, now=now)
@@ -196,13 +197,14 @@ def _plan_writes(
     # 4. The plan changes without any event when a grace period ends, or when the rate of a zone allows the next taint.
     times = [each.due for each in assessments.values() if each.verdict is HealthVerdict.HEALTHY and each.due >= now]
     times += [each.due for each in queues.waiting if each.due is not None]
+    waiting = Counter(each.zone for each in queues.waiting)
     return LifecyclePlan(
         now=now,
         probes={name: each.silent for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE},
         unknown=tuple(
-            mark
+            mark_unknown(nodes[name], each, now=now)
             for name, each in assessments.items()
-            if each.verdict is HealthVerdict.UNKNOWN and (mark := mark_unknown(nodes[name], each, now=now)) is not None
+            if each.verdict is HealthVerdict.UNKNOWN
         ),
         taints=tuple(changes),
         failed={
@@ -210,7 +212,12 @@ def _plan_writes(
         },
         waiting=tuple(queues.waiting),
         taken=queues.taken,
-        zones=found,
+        zones={
+            name: replace(
+                zone, waiting=waiting[name], nodes_per_second=0.0 if memory.all_down else zone.nodes_per_second
+            )
+            for name, zone in found.items()
+        },
         memory=replace(memory, queue=queue, spent=queues.spent),
         next_iteration=max(now, min(times)) if times else None,
     )
@@ -289,7 +296,7 @@ class _Queues:
         self,
         nodes: Mapping[str, Node],
         ready: Mapping[str, str | None],
-        zones: Mapping[str, Zone],
+        zones: Mapping[str, ZoneStatus],
         settings: NodeLifecycle,
         memory: LifecycleState,
         now: float,
@@ -319,11 +326,11 @@ class _Queues:
         return dict(sorted(spent.items()))
 
     def serve(
-        self, zone: Zone, names: list[str], resting: Collection[str], queue: Mapping[str, QueuedNode]
+        self, zone: ZoneStatus, names: list[str], resting: Collection[str], queue: Mapping[str, QueuedNode]
     ) -> Iterator[TaintChange]:
         """Yield the taints of the nodes that the rate of a zone allows now; the others wait."""
-        busy = self._in_flight.get(zone.name, 0)
-        at, paused = self._next_at(zone, self.spent.get(zone.name), busy), ""
+        busy, rate = self._in_flight.get(zone.name, 0), zone.nodes_per_second
+        at, paused = next_at(self.spent.get(zone.name), rate, in_flight=busy, now=self._now), ""
         if self._in_doubt:
             at, paused = None, reasons.ALL_NODES_IN_DOUBT
         elif self._open_at is not None and self._now < self._open_at:
@@ -332,26 +339,20 @@ class _Queues:
         while at is not None and not paused and at <= self._now and (first := next(free, None)) is not None:
             names.remove(first)
             yield self._taint(zone, first, queue[first])
-            token = self.taken[first] = TakenToken(zone.name, zone.rate, spent_at(at, zone.rate, now=self._now))
+            token = self.taken[first] = TakenToken(zone.name, rate, spent_at(at, rate, now=self._now))
             busy += 1
-            at = self._next_at(zone, token.spent, busy)
+            at = next_at(token.spent, rate, in_flight=busy, now=self._now)
         reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
         for place, name in enumerate(names, start=1):
-            due = None if at is None else max(at, self._now) + (place - 1) / zone.rate
-            message = f"{place} of {len(names)} in zone {zone_name(zone.name)}, which is {zone.description}"
+            due = None if at is None else max(at, self._now) + (place - 1) / rate
+            message = f"{place} of {len(names)} in zone {zone_name(zone.name)}, which is {describe_zone(zone)}"
             self.waiting.append(WaitingNode(name, zone.name, place, due, reason, message))
 
-    def _next_at(self, zone: Zone, spent: float | None, in_flight: int) -> float | None:
-        """Return the time from which the next node of a zone may be tainted, considering outstanding requests."""
-        if in_flight:
-            spent = answered_at(spent, zone.rate, in_flight=in_flight, now=self._now)
-        return next_at(spent, zone.rate, now=self._now)
-
-    def _taint(self, zone: Zone, name: str, place: QueuedNode) -> TaintChange:
+    def _taint(self, zone: ZoneStatus, name: str, place: QueuedNode) -> TaintChange:
         status = self._ready[name]
         key = READY_KEYS[UNKNOWN if status == UNKNOWN else "False"]
         message = (
             f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
-            f"zone {zone_name(zone.name)} is {zone.description}"
+            f"zone {zone_name(zone.name)} is {describe_zone(zone)}"
         )
         return TaintChange(name, Taint(key, NO_EXECUTE, "", self._now), True, reason_of(key), message)

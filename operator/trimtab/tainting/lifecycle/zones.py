@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.api.taint_manager import NodeLifecycle, ZoneState
+from trimtab.api.taint_manager import NodeLifecycle, ZoneState, ZoneStatus
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
@@ -35,31 +35,12 @@ BURST: Final = 0.25
 """Maximum delay, in seconds, that one iteration makes up for at a fast rate. Iterations are at least 0.2 s apart."""
 
 
-class Zone(Struct, frozen=True, gc=False):
-    """The state of a zone, the node counts that determine it, and its rate in nodes per second.
-
-    Its name is ``region/zone`` from the node labels, or ``""`` for nodes without these labels, which form a zone of
-    their own. ``not_ready`` includes nodes that have no Ready condition.
-    """
-
-    name: str
-    state: ZoneState
-    ready: int
-    not_ready: int
-    rate: float
-
-    @property
-    def nodes(self) -> int:
-        """Return the number of counted nodes."""
-        return self.ready + self.not_ready
-
-    @property
-    def description(self) -> str:
-        """Return the state and the rate of the zone for messages."""
-        return (
-            f"{self.state} ({self.not_ready} of {self.nodes} nodes not ready); "
-            f"failed nodes of the zone are tainted at a rate of at most {self.rate:g} per second"
-        )
+def describe_zone(zone: ZoneStatus) -> str:
+    """Return the state and the rate of a zone for messages."""
+    return (
+        f"{zone.state} ({zone.not_ready} of {zone.nodes} nodes not ready); "
+        f"failed nodes of the zone are tainted at a rate of at most {zone.nodes_per_second:g} per second"
+    )
 
 
 def zone_name(name: str) -> str:
@@ -74,8 +55,12 @@ def zone_of(labels: Labels) -> str:
     return f"{region}/{zone}" if region or zone else ""
 
 
-def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: NodeLifecycle) -> dict[str, Zone]:
-    """Return every zone that has a node, sorted by name, from all nodes and their assessed Ready status."""
+def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: NodeLifecycle) -> dict[str, ZoneStatus]:
+    """Return every zone that has a node, sorted by name, from all nodes and their assessed Ready status.
+
+    Its name is ``region/zone`` from the node labels, or ``""`` for nodes without these labels, which form a zone of
+    their own. Nodes that have no Ready condition are not ready.
+    """
     counts: dict[str, list[int]] = {}
     for node in nodes:
         labels = node.labels
@@ -88,7 +73,8 @@ def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: Node
     found = {}
     for name, (good, bad) in sorted(counts.items()):
         state = state_of(good, bad, settings)
-        found[name] = Zone(name, state, good, bad, rate_of(state, good + bad, settings))
+        rate = rate_of(state, good + bad, settings)
+        found[name] = ZoneStatus(name=name, state=state, nodes=good + bad, not_ready=bad, nodes_per_second=rate)
     return found
 
 
@@ -110,7 +96,7 @@ def rate_of(state: ZoneState, nodes: int, settings: NodeLifecycle) -> float:
     return settings.secondary_node_eviction_rate if nodes > settings.large_cluster_size_threshold else 0.0
 
 
-def all_down(found: Iterable[Zone]) -> bool:
+def all_down(found: Iterable[ZoneStatus]) -> bool:
     """Return whether all zones that have counted nodes are in FullDisruption.
 
     In that case the operator has probably lost its own connectivity, so no node is tainted. This includes clusters with
@@ -163,14 +149,17 @@ def queued(before: Mapping[str, QueuedNode], failed: Mapping[str, QueuedNode], *
     return dict(sorted(places.items(), key=lambda item: (item[1].since, item[0])))
 
 
-def next_at(spent: float | None, rate: float, *, now: float) -> float | None:
+def next_at(spent: float | None, rate: float, *, in_flight: int = 0, now: float) -> float | None:
     """Return the time from which the next node may be tainted; ``None`` if the rate is 0.
 
     ``spent`` is the time at which the last node was tainted, at most ``now`` even if the clock was set back; ``None``
-    if none ever was, so that the bucket is full. After a change of the rate, the new rate applies from then.
+    if none ever was, so that the bucket is full. After a change of the rate, the new rate applies from then. The
+    requests of ``in_flight`` nodes are outstanding.
     """
     if rate <= 0.0:
         return None
+    if in_flight:
+        spent = answered_at(spent, rate, in_flight=in_flight, now=now)
     return now if spent is None else min(spent, now) + 1.0 / rate
 
 

@@ -1,7 +1,8 @@
 """Helpers for the reports of controllers: conditions with bounded messages, fields of log lines, and gauges.
 
     status = next_status(status, not_ready(reasons.INVALID_POLICY, str(error)), generation=3, now=now)
-    report_safely("events", partial(events.report, outcome))
+    with report_safely("events"):
+        events.report(outcome)
 
 Each controller decides on its own what its status contains and when it is written. A controller with one object has a
 :class:`~trimtab.controller.status_reporter.StatusReporter`.
@@ -10,7 +11,8 @@ Each controller decides on its own what its status contains and when it is writt
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -97,15 +99,17 @@ def pod_fields(key: str, uid: str, node: str) -> dict[str, str]:
     return {"namespace": namespace, "pod": name, "uid": uid, "node": node}
 
 
-def report_safely(what: str, report: Callable[[], None]) -> None:
-    """Call ``report`` and log its exceptions, because a failed report must not stop the controller.
+@contextmanager
+def report_safely(what: str) -> Iterator[None]:
+    """Log the exceptions of a report, because a failed report must not stop the controller.
+
+    It is also a decorator for functions that only report and return nothing.
 
     Args:
         what: the kind of report for the log, such as events or metrics.
-        report: the function to call.
     """
     try:
-        report()
+        yield
     except Exception:
         log.exception("Failed to report %s", what)
 

@@ -520,7 +520,8 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
         self._status.put(build_status(observed, self._status.current, base=self._status.resumed.counts))
         ages = [now - each.read_at for each in current]
         gauges = gauges_of(observed, ages, Counter(each.reason for each in refused))
-        report_safely("metrics of node pressure", lambda: self._dependencies.reporter.metrics.show(self.name, gauges))
+        with report_safely("metrics of node pressure"):
+            self._dependencies.reporter.metrics.show(self.name, gauges)
 
     def _approaching(self) -> dict[Threshold, float]:
         """Return the thresholds that a node soon meets, with the seconds until the first node does."""

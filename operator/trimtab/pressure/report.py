@@ -12,7 +12,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -221,7 +220,8 @@ class PressureReporter:
             uid=node.uid,
             taint=f"{TAINT_KEYS[condition]}:{NO_SCHEDULE}",
         )
-        report_safely("history", partial(self._history.add, entry))
+        with report_safely("history"):
+            self._history.add(entry)
 
     def stood_down(self, policy: ObjectReference, node: Node, message: str) -> None:
         """Report that no pod is evicted from a node, because its kubelet evicts pods."""

@@ -405,7 +405,8 @@ class AdmissionApp:
             )
 
     async def _export_metrics(self, metrics: AdmissionMetrics) -> None:
-        report_safely("metrics of placement admission", partial(self._export_metrics_once, metrics))
+        with report_safely("metrics of placement admission"):
+            self._export_metrics_once(metrics)
 
     def _export_metrics_once(self, metrics: AdmissionMetrics) -> None:
         for resource, store in self._stores.items():

@@ -407,7 +407,8 @@ class App:
     async def _export_metrics(
         self, shared: SharedSnapshot | None, watches: Informers, definitions: ServedResources
     ) -> None:
-        report_safely("metrics of caches", partial(self._export_metrics_once, shared, watches, definitions))
+        with report_safely("metrics of caches"):
+            self._export_metrics_once(shared, watches, definitions)
 
     def _export_metrics_once(
         self, shared: SharedSnapshot | None, watches: Informers, definitions: ServedResources

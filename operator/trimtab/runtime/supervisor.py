@@ -224,7 +224,8 @@ class Supervisor:
         """
         while (problem := app.problem()) is None:
             self._watchdog.rearm()
-            report_safely("metrics of progress", partial(self._metrics.count_progress, app.progress.components))
+            with report_safely("metrics of progress"):
+                self._metrics.count_progress(app.progress.components)
             await asyncio.sleep(PROGRESS_CHECK_PERIOD)
         return problem
 

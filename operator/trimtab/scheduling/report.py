@@ -500,7 +500,8 @@ class SchedulerReporter:
 
     async def _send_events(self) -> None:
         self._skips_left = MAX_SKIPPED
-        report_safely("events", self._paced.send)
+        with report_safely("events"):
+            self._paced.send()
 
     # --- called by the cycle, the binder and the preemptor ----------------------------------------------------------
 

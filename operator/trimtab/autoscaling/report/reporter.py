@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.actuation.removal import RemovalOutcome, RemovalState
 from trimtab.autoscaling.report.events import AutoscalerEventReporter
@@ -49,27 +47,36 @@ class AutoscalerReporter:
             report: the iteration's report.
             spec: spec of the ClusterAutoscaler that the iteration used.
         """
-        report_safely("events", partial(self._events.report, report))
-        report_safely("history", partial(self._history.report, report))
-        report_safely("metrics", partial(self._metrics.observe, report))
+        with report_safely("events"):
+            self._events.report(report)
+        with report_safely("history"):
+            self._history.report(report)
+        with report_safely("metrics"):
+            self._metrics.observe(report)
         if self._compatible is not None:
-            report_safely("compatible metrics", partial(self._compatible.observe, report, spec))
+            with report_safely("compatible metrics"):
+                self._compatible.observe(report, spec)
         if self._config_map is not None:
             self._config_map.put(report)
 
     def began(self, state: RemovalState) -> None:
         """Report that a node was tainted."""
-        report_safely("events", partial(self._events.began, state))
-        report_safely("history", partial(self._history.began, state))
+        with report_safely("events"):
+            self._events.began(state)
+        with report_safely("history"):
+            self._history.began(state)
 
     def ended(self, outcome: RemovalOutcome) -> None:
         """Report the outcome of a removal."""
-        report_safely("events", partial(self._events.ended, outcome))
-        report_safely("history", partial(self._history.ended, outcome))
+        with report_safely("events"):
+            self._events.ended(outcome)
+        with report_safely("history"):
+            self._history.ended(outcome)
 
     def uncordoned(self, node: str, uid: str, why: Refusal, *, at: float) -> None:
         """Report that a node that is kept was uncordoned."""
-        report_safely("history", partial(self._history.uncordoned, node, uid, why, at=at))
+        with report_safely("history"):
+            self._history.uncordoned(node, uid, why, at=at)
 
     async def stop(self) -> None:
         """Stop writing the ConfigMap when the process ends. The next process continues to write it."""

@@ -6,14 +6,12 @@ limited.
 
 from __future__ import annotations
 
-import functools
 import heapq
 import logging
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final, ParamSpec
+from typing import Final
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -37,8 +35,6 @@ from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
 from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
 
 _ENDED: Final = (DuePodResult.DELETED, DuePodResult.EVICTED)
 _RETRIED: Final = (DuePodResult.REFUSED, DuePodResult.FAILED)
@@ -138,18 +134,21 @@ class TaintManagerMetrics:
 
         self._watch_age.set_function(age)
 
+    @report_safely("metrics")
     def count(self, outcome: DuePodOutcome) -> None:
         """Count the outcome of an attempt to evict a pod."""
         self._outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
         if outcome.result in _ENDED:
             self._lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
 
+    @report_safely("metrics")
     def count_taint(self, change: TaintChange) -> None:
         """Count an added or removed taint; the keys of other controllers share a label."""
         taint = change.taint
         key = taint.key if taint.key in NO_SCHEDULE_KEYS else OTHER_REASON
         self._changes.labels("Added" if change.add else "Removed", key, taint.effect, reason_label(change.reason)).inc()
 
+    @report_safely("metrics")
     def observe(self, status: TaintManagerStatus, *, omitted: int) -> None:
         """Update the gauges from the current status and the number of dropped events."""
         self._omitted.set(omitted)
@@ -185,19 +184,6 @@ IMMINENT: Final = 2.0
 
 FRESH: Final = 60.0
 """Maximum age in seconds of a taint whose deadlines are reported. An earlier process has reported older ones."""
-
-
-def _safely(what: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Return a decorator that logs the exceptions of a report instead of raising them."""
-
-    def decorate(report: Callable[P, None]) -> Callable[P, None]:
-        @functools.wraps(report)
-        def safe(*args: P.args, **kwargs: P.kwargs) -> None:
-            report_safely(what, partial(report, *args, **kwargs))
-
-        return safe
-
-    return decorate
 
 
 class Reporter:
@@ -245,8 +231,9 @@ class Reporter:
         """Send queued events until cancelled. The events that are still queued then are dropped."""
         while True:
             await self._clock.sleep(DRAIN_EVERY)
-            report_safely("events", self.drain)
+            self.drain()
 
+    @report_safely("events")
     def drain(self) -> None:
         """Send as many queued events as the rate limit allows now."""
         self._paced.send()
@@ -258,7 +245,7 @@ class Reporter:
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    @_safely("events")
+    @report_safely("events")
     def deadline_set(self, deadline: Deadline, before: Deadline | None = None) -> None:
         """Report a new or changed deadline unless its event would be redundant.
 
@@ -286,7 +273,7 @@ class Reporter:
             heapq.heappush(self._turns, (max(now, self._summed.last(deadline.node) + SUMMARY_EVERY), deadline.node))
         summary[deadline.uid] = deadline
 
-    @_safely("events")
+    @report_safely("events")
     def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
         """Report a cancelled deadline if the deadline itself was reported.
 
@@ -310,9 +297,10 @@ class Reporter:
 
         The same refusal is reported at most once in five minutes.
         """
-        report_safely("metrics", partial(self._metrics.count, outcome))
-        report_safely("events", partial(self._report_outcome, outcome))
+        self._metrics.count(outcome)
+        self._report_outcome(outcome)
 
+    @report_safely("events")
     def _report_outcome(self, outcome: DuePodOutcome) -> None:
         uid, attempt = outcome.deadline.uid, outcome.attempt
         if outcome.result in _ENDED:  # the evictor logs these
@@ -344,28 +332,25 @@ class Reporter:
             warning=add and change.taint.effect == NO_EXECUTE,
             action="Taint" if add else "Untaint",
         )
-        report_safely("metrics", partial(self._metrics.count_taint, change))
-        self._record(change, taint, uid)
+        self._metrics.count_taint(change)
+        with report_safely("history"):
+            self._history.add(
+                HistoryEntry(
+                    time=to_time(self._clock.now()),
+                    controller="tainting",
+                    action="Taint" if add else "Untaint",
+                    reason=change.reason,
+                    message=change.message,
+                    node=change.node,
+                    uid=uid,
+                    taint=taint,
+                )
+            )
         fields = {"node": change.node, "taint": taint, "reason": change.reason, "detail": change.message}
         done = "Added taint %s to node %s: %s" if add else "Removed taint %s from node %s: %s"
         log.info(done, taint, change.node, change.message, extra=fields)
 
-    @_safely("history")
-    def _record(self, change: TaintChange, taint: str, uid: str) -> None:
-        self._history.add(
-            HistoryEntry(
-                time=to_time(self._clock.now()),
-                controller="tainting",
-                action="Taint" if change.add else "Untaint",
-                reason=change.reason,
-                message=change.message,
-                node=change.node,
-                uid=uid,
-                taint=taint,
-            )
-        )
-
-    @_safely("events")
+    @report_safely("events")
     def node_event(
         self, name: str, uid: str, reason: str, note: str, *, warning: bool = False, action: str = "Note"
     ) -> None:
@@ -383,9 +368,9 @@ class Reporter:
         stuck nodes is truncated, the recovery of a node is not reported.
         """
         self._report_stuck(status)
-        report_safely("metrics", partial(self._metrics.observe, status, omitted=self.omitted))
+        self._metrics.observe(status, omitted=self.omitted)
 
-    @_safely("events")
+    @report_safely("events")
     def _report_stuck(self, status: TaintManagerStatus) -> None:
         stuck = {each.name: each for each in status.stuck_nodes}
         for name in sorted(stuck.keys() - self._stuck):

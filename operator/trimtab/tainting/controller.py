@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.decode import TAINT_MANAGER, decode_taint_manager, find_former_values
 from trimtab.api.schema import FieldError
-from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, TaintManager, TaintManagerSpec
+from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, StuckNode, TaintManager, TaintManagerSpec
 from trimtab.controller.loop import ControllerLoop, NotReadyReason, TaskSupervisor
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
@@ -45,13 +45,16 @@ from trimtab.tainting.eviction_queue import EvictionQueue
 from trimtab.tainting.lifecycle import NodeLifecycleController
 from trimtab.tainting.permissions import required_permissions
 from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
-from trimtab.tainting.report.status import StuckNodeFinder, refused_pods
+from trimtab.tainting.report.status import refused_pods, stuck_nodes
 from trimtab.tainting.since_annotations import SinceAnnotations
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT: Final = 12.0
 """Seconds that the tasks have to finish in-flight requests. Kopf allows 28 seconds for the whole daemon."""
+
+STUCK_NODES_PERIOD: Final = 10.0
+"""Seconds between two searches for nodes whose pods are stuck terminating."""
 
 
 class DeadlineObserver:
@@ -159,7 +162,7 @@ class ActiveTasks:
     def __init__(self, shared: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker) -> None:
         services = replace(shared, stale=lambda: shared.stale() or shared.stalled_watch())
         self.eviction_queue = EvictionQueue(services, spec, tracker)
-        self.stuck_nodes = StuckNodeFinder(services)
+        self.stuck_nodes: tuple[StuckNode, ...] = ()
         self.lifecycle: NodeLifecycleController | None = None
         self._services = services
         self._tracker = tracker
@@ -183,6 +186,7 @@ class ActiveTasks:
         self.since_annotations.resync()
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
+        self._tasks.start_periodic("stuck nodes", self._find_stuck_nodes, STUCK_NODES_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
         self._tasks.start("deadline timers", self._deadline_timers.run)
         self._tasks.start("node annotations", self.since_annotations.run)
@@ -227,6 +231,9 @@ class ActiveTasks:
                 self.eviction_queue.taints_changed(node.name)
         if self.lifecycle is not None:
             self.lifecycle.node_changed(old, new)
+
+    async def _find_stuck_nodes(self) -> None:
+        self.stuck_nodes = stuck_nodes(self._services.lister, now=self._services.clock.now())
 
     async def _configure_lifecycle(self, spec: TaintManagerSpec) -> None:
         """Start, reconfigure or stop the node lifecycle, according to the mode."""
@@ -435,7 +442,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             held=queue.held,
             waiting_evictions=services.evictor.waiting_status(TAINTING, previous=previous),
             refused=refused_pods(queue.pods),
-            stuck=tasks.stuck_nodes.nodes(),
+            stuck=tasks.stuck_nodes,
             zones=() if lifecycle is None else lifecycle.zones,
             lifecycle_problem="" if lifecycle is None else "; ".join(filter(None, (stale_leases, lifecycle.problem))),
             task_failures=tasks.problems,

@@ -235,6 +235,16 @@ class Deadline(Struct, frozen=True, gc=False):
     taint: Taint
     toleration: Toleration | None
 
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the pod."""
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the pod."""
+        return self.key.partition("/")[2]
+
 
 def deadline(pod: Pod, observed: Sequence[ObservedTaint], rule: TolerationRule, *, now: float) -> Deadline | None:
     """Compute the deadline of one pod on a node with these taints; see :func:`deadlines`."""

@@ -516,10 +516,9 @@ def namespace_of(key: str) -> str:
 def request_of(verdict: EvictionDecision, pod: Pod, *, now: float) -> EvictionRequest:
     """Build the request to delete or evict a pod with the pod's own grace period."""
     deadline, evicts = verdict.deadline, verdict.action == "Evict"
-    namespace, _, name = deadline.key.partition("/")
     return EvictionRequest(
-        namespace=namespace,
-        pod=name,
+        namespace=deadline.namespace,
+        pod=deadline.name,
         uid=deadline.uid,
         node=deadline.node,
         how="Evict" if evicts else "Delete",

@@ -153,11 +153,10 @@ def plan_deletions(
 
 
 def _delete(deadline: Deadline, how: DeleteHow, now: float, *, assumed: bool) -> Delete:
-    namespace, _, name = deadline.key.partition("/")
     taint, by = deadline.taint, deadline.toleration
     return Delete(
-        namespace=namespace,
-        pod=name,
+        namespace=deadline.namespace,
+        pod=deadline.name,
         node=deadline.node,
         due=rfc3339(math.ceil(max(deadline.due, now))),  # rounded up to the second, so that it is never too early
         reason=reasons.NO_EXECUTE_TAINT,

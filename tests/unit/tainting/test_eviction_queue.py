@@ -21,7 +21,7 @@ from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.tainting.due_pods import DuePodResult
-from trimtab.tainting.report.status import StuckNodeFinder
+from trimtab.tainting.report.status import stuck_nodes
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -668,7 +668,8 @@ def test_kills_lose_no_pod_and_delete_none_early(
 
 
 def _stuck(manager: Manager) -> list[tuple[str, int]]:
-    return [(each.name, each.terminating) for each in StuckNodeFinder(manager.services).nodes()]
+    found = stuck_nodes(manager.services.lister, now=manager.services.clock.now())
+    return [(each.name, each.terminating) for each in found]
 
 
 def _virtually(work: Coroutine[Any, Any, None]) -> None:

@@ -45,7 +45,7 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.kube.rules.taints import OUT_OF_SERVICE, UNREACHABLE, format_taint
 from trimtab.tainting.deadlines import Deadline, describe_toleration
-from trimtab.tainting.dependencies import ActionCounts, TaintingDependencies
+from trimtab.tainting.dependencies import ActionCounts
 from trimtab.tainting.due_pods import DuePod, DuePodResult
 from trimtab.tainting.lifecycle.zones import FULL, NORMAL, PARTIAL, zone_name
 
@@ -250,10 +250,9 @@ def overdue(deadlines: Collection[Deadline], *, now: float) -> int:
 
 
 def _next_deadline(deadline: Deadline) -> NextDeadline:
-    namespace, _, name = deadline.key.partition("/")
     return NextDeadline(
-        namespace=namespace,
-        pod=name,
+        namespace=deadline.namespace,
+        pod=deadline.name,
         node=deadline.node,
         due=to_time(math.ceil(deadline.due)),  # rounded up to the second, so that it is never too early
         taint=format_taint(deadline.taint),
@@ -267,9 +266,6 @@ MAX_MESSAGE_BYTES: Final = 1024
 UNANSWERED_TRIES: Final = 3
 """Number of attempts without a response after which a pod is reported as refused."""
 
-CHECK_PERIOD: Final = 10.0
-"""Seconds between two searches for stuck nodes."""
-
 KUBELET_DELAY: Final = 30.0
 """Seconds for which a pod may still exist after its grace period. Kubelets report late when many pods terminate."""
 
@@ -282,46 +278,24 @@ PROPOSAL: Final = (
 
 def refused_pods(entries: Iterable[DuePod]) -> tuple[RefusedPod, ...]:
     """Return the pods whose eviction or deletion was refused, the longest overdue first."""
-    found = []
     refused = [
-        (entry, last)
+        (entry.deadline, entry.attempts, last.message)
         for entry in entries
         if (last := entry.last) is not None
         and (last.result is DuePodResult.REFUSED or entry.attempts >= UNANSWERED_TRIES)
     ]
-    refused.sort(key=lambda each: (each[0].deadline.due, each[0].deadline.key))
-    for entry, last in refused:
-        deadline = entry.deadline
-        namespace, _, name = deadline.key.partition("/")
-        message = truncate(last.message, MAX_MESSAGE_BYTES)
-        found.append(
-            RefusedPod(
-                namespace=namespace,
-                pod=name,
-                node=deadline.node,
-                due=to_time(deadline.due),
-                attempts=entry.attempts,
-                message=message,
-            )
+    refused.sort(key=lambda each: (each[0].due, each[0].key))
+    return tuple(
+        RefusedPod(
+            namespace=deadline.namespace,
+            pod=deadline.name,
+            node=deadline.node,
+            due=to_time(deadline.due),
+            attempts=attempts,
+            message=truncate(message, MAX_MESSAGE_BYTES),
         )
-    return tuple(found)
-
-
-class StuckNodeFinder:
-    """Finds nodes whose pods are stuck terminating, at most once in :data:`CHECK_PERIOD` seconds."""
-
-    def __init__(self, services: TaintingDependencies) -> None:
-        self._services = services
-        self._nodes: tuple[StuckNode, ...] = ()
-        self._again = 0.0
-
-    def nodes(self) -> tuple[StuckNode, ...]:
-        """Return the stuck nodes sorted by name."""
-        now = self._services.clock.monotonic()
-        if now >= self._again:
-            self._again = now + CHECK_PERIOD
-            self._nodes = stuck_nodes(self._services.lister, now=self._services.clock.now())
-        return self._nodes
+        for deadline, attempts, message in refused
+    )
 
 
 def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:

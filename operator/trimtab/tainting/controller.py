@@ -63,30 +63,35 @@ class DeadlineObserver:
     The lister must already reflect an event. ``tasks`` is ``None`` in Observe mode.
     """
 
-    def __init__(self, services: TaintingDependencies, rule: TolerationRule) -> None:
-        self.tracker = TaintDeadlineTracker(services.lister.items_on, rule)
+    def __init__(self, services: TaintingDependencies) -> None:
+        self.tracker = TaintDeadlineTracker(services.lister.items_on, TolerationRule())
         self.tasks: ActiveTasks | None = None
         self._services = services
         self._unsubscribe: Callable[[], None] | None = None
         self._out_of_sync = False
 
-    def start(self, *, read_annotations: bool) -> None:
-        """Read the whole cluster, and subscribe to changes.
+    @property
+    def synced(self) -> bool:
+        """Return whether the whole cluster has been read."""
+        return self._unsubscribe is not None
+
+    def track(self, rule: TolerationRule, *, read_annotations: bool) -> None:
+        """Apply a rule for matching tolerations. The first call reads the whole cluster, and subscribes to changes.
 
         The annotations of nodes are up to date only in the modes EvictPods and TaintAndEvict. An outdated annotation
         may describe a taint that was removed and added again, and would set a deadline too early.
         """
+        if self.synced:
+            self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
+            return
+        self.tracker.rule = rule
         self._resync(read_annotations=read_annotations)
-        self._unsubscribe = self._services.lister.subscribe(self)
+        self._unsubscribe = self._services.lister.subscribe(self)  # last: if this fails, the next call retries
 
     def stop(self) -> None:
         """Unsubscribe from changes."""
         if self._unsubscribe is not None:
             self._unsubscribe()
-
-    def update(self, rule: TolerationRule) -> None:
-        """Apply a rule for matching tolerations."""
-        self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
 
     def resync_after_errors(self) -> None:
         """Resync the whole cluster, and set all timers again, if processing an event has failed."""
@@ -280,8 +285,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
     def __init__(self, services: TaintingDependencies) -> None:
         super().__init__("taint manager", services.clock)
         self._services = services = replace(services, counts=ActionCounts())
-        self._observer: DeadlineObserver | None = None
-        self._tasks: ActiveTasks | None = None
+        self._observer = DeadlineObserver(services)
         self._applied: TaintManagerSpec | None = None
         self._former_values: tuple[FieldError, ...] = ()
         self._stale = NotReadyReason()
@@ -320,15 +324,17 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         spec, pause = manager.spec, RECONCILE_PERIOD
         # 1. Wait until all nodes and pods are listed, because deadlines are incomplete before. Later, stale caches
         #    pause the tasks that evict and taint, but not this loop.
-        if self._observer is None and self._services.stale() is not None:
+        if not self._observer.synced and self._services.stale() is not None:
             pause = LISTING_PERIOD
         else:
             # 2. Track deadlines with the toleration rule of the spec.
-            observer = self._track_deadlines(spec)
+            if spec is not self._applied:
+                self._services.reporter.configure(spec, uid=self.uid)
+            self._observer.track(TolerationRule.of(spec), read_annotations=spec.mode != OBSERVE)
             # 3. Start, reconfigure or stop the tasks that act on events.
-            await self._configure_tasks(spec, observer)
+            await self._configure_tasks(spec)
             # 4. Resync if an event could not be processed. An error there must not keep a changed mode from applying.
-            observer.resync_after_errors()
+            self._observer.resync_after_errors()
         # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
         #    (The loop's own rest would also delay a changed spec.)
         cost = CpuTime(self._services.clock)
@@ -348,8 +354,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     async def _finish(self) -> None:
         await self._stop_tasks(remove_annotations=self.deleted)
-        if self._observer is not None:
-            self._observer.stop()
+        self._observer.stop()
         await self._status.stop()
 
     # --- its object ---------------------------------------------------------------------------------------------------
@@ -373,34 +378,23 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
-    def _track_deadlines(self, spec: TaintManagerSpec) -> DeadlineObserver:
-        rule = TolerationRule.of(spec)
-        if spec is not self._applied:
-            self._services.reporter.configure(spec, uid=self.uid)
-        if self._observer is not None:
-            self._observer.update(rule)
-            return self._observer
-        observer = DeadlineObserver(self._services, rule)
-        observer.start(read_annotations=spec.mode != OBSERVE)
-        self._observer = observer  # assigned last: if start() fails, the next iteration retries
-        return observer
-
-    async def _configure_tasks(self, spec: TaintManagerSpec, observer: DeadlineObserver) -> None:
+    async def _configure_tasks(self, spec: TaintManagerSpec) -> None:
         """Start, reconfigure or stop the eviction and taint tasks, according to the mode."""
+        observer = self._observer
         if spec is not self._applied:
             started = "Started the taint manager in %s mode: %d nodes with NoExecute taints, %d pods with a deadline"
             log.info(started, spec.mode, len(observer.tracker.taints), len(observer.tracker.deadlines))
         if spec.mode == OBSERVE:
             await self._stop_tasks()
-        elif self._tasks is None:
-            self._tasks = observer.tasks = ActiveTasks(self._services, spec, observer.tracker)
+        elif observer.tasks is None:
+            observer.tasks = ActiveTasks(self._services, spec, observer.tracker)
             try:
-                await self._tasks.start(spec)
+                await observer.tasks.start(spec)
             except Exception:
                 await self._stop_tasks(remove_annotations=False)  # the next iteration starts all of them again
                 raise
         elif spec is not self._applied:
-            await self._tasks.configure(spec)
+            await observer.tasks.configure(spec)
         self._applied = spec
 
     async def _stop_tasks(self, *, remove_annotations: bool = True) -> None:
@@ -408,19 +402,17 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
         If another process takes over, the annotations are kept: that process reads them.
         """
-        if self._tasks is None:
+        tasks, self._observer.tasks = self._observer.tasks, None
+        if tasks is None:
             return
         log.info("Stopping the taint manager; waiting for in-flight requests")
-        tasks, self._tasks = self._tasks, None
-        if self._observer is not None:
-            self._observer.tasks = None
         await tasks.stop()
         if remove_annotations and (left := await tasks.since_annotations.remove_all(REMOVE_TIMEOUT)):
             log.warning("Failed to remove annotation %s from %d nodes; it is outdated there", SINCE_ANNOTATION, left)
 
     def _observe(self, spec: TaintManagerSpec) -> Observation:
         """Collect the data for the status and the metrics."""
-        services, tasks, observer = self._services, self._tasks, self._observer
+        services, tasks, tracker = self._services, self._observer.tasks, self._observer.tracker
         now = services.clock.monotonic()
         stale_leases = self._stale_leases.lasting(services.stale_leases(), now)
         observed = Observation(
@@ -428,10 +420,10 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             mode=spec.mode,
             generation=self.generation,
             stale=self._stale.lasting(services.stale() if tasks is None else tasks.stale, now),
-            synced=observer is not None,
+            synced=self._observer.synced,
             actions=services.counts,
-            deadlines=() if observer is None else observer.tracker.deadlines.values(),
-            tainted_nodes=0 if observer is None else len(observer.tracker.taints),
+            deadlines=tracker.deadlines.values(),
+            tainted_nodes=len(tracker.taints),
         )
         if tasks is None:
             return observed

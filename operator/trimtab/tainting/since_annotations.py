@@ -52,7 +52,13 @@ class SinceAnnotations:
         self._written: Expectations[Node, str | None] = Expectations(
             services.lister.node, services.clock, timeout=WATCH_TIMEOUT
         )
-        self._queue = self._new_queue()
+        self._queue = WorkQueue(
+            self._reconcile,
+            workers=WORKERS,
+            clock=services.clock,
+            retry=RETRY,
+            metrics=services.queue_metrics.queue("since-annotations"),
+        )
 
     def enqueue(self, node: str) -> None:
         """Enqueue a node whose taints or annotations have changed if its annotation is out of date."""
@@ -74,12 +80,10 @@ class SinceAnnotations:
     async def remove_all(self, seconds: float) -> int:
         """Remove the annotation from all nodes, and return the number of nodes that still have it after ``seconds``.
 
-        Do not call it while :meth:`run` is running.
+        Call it after :meth:`run` has ended, which is not started again.
         """
         left = {name for name, node in self._services.lister.nodes.items() if _annotation(node) is not None}
         left.update(self._written)  # the watch may not have delivered it yet
-        self._written.clear()
-        self._queue = self._new_queue()
         end = self._services.clock.monotonic() + seconds
         workers = asyncio.Semaphore(WORKERS)
 
@@ -99,15 +103,6 @@ class SinceAnnotations:
                 break
             await self._services.clock.sleep(RETRY_DELAY)
         return len(left)
-
-    def _new_queue(self) -> WorkQueue:
-        return WorkQueue(
-            self._reconcile,
-            workers=WORKERS,
-            clock=self._services.clock,
-            retry=RETRY,
-            metrics=self._services.queue_metrics.queue("since-annotations"),
-        )
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._services.lister.node(name)

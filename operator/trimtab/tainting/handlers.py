@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import kopf
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NAME, ONE_FOR_ALL
 from trimtab.controller.kopf_handlers import register_singleton, reject_other_name
-from trimtab.controller.loop import end_tasks
+from trimtab.controller.loop import BackgroundTasks
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.controller import TaintManagerController
 from trimtab.tainting.dependencies import TaintingDependencies
@@ -20,7 +19,7 @@ from trimtab.tainting.report import status_writer
 
 
 def register(
-    registry: kopf.OperatorRegistry, services: TaintingDependencies, *, post: Callable[[], Awaitable[None]]
+    registry: kopf.OperatorRegistry, services: TaintingDependencies, *, post: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
     """Register the handlers of TaintManager.
 
@@ -29,15 +28,15 @@ def register(
 
     ``post`` sends queued events. It runs from the start of the operator until its end.
     """
-    tasks: list[asyncio.Future[None]] = []
+    tasks = BackgroundTasks()
 
     @kopf.on.startup(registry=registry)
     async def start_posting(**_: Any) -> None:
-        tasks.append(asyncio.ensure_future(post()))
+        tasks.start(post())
 
     @kopf.on.cleanup(registry=registry)
     async def stop_posting(**_: Any) -> None:
-        await end_tasks(tasks)
+        await tasks.stop()
 
     register_singleton(
         registry,

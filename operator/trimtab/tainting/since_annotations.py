@@ -30,8 +30,8 @@ WORKERS: Final = 8
 TIMEOUT: Final = 10.0
 """Timeout of one request in seconds."""
 
-RETRY_DELAY: Final = 0.5
-"""Seconds after which a node is requeued while the caches are stale."""
+REMOVE_PERIOD: Final = 0.5
+"""Seconds between two attempts to remove the annotation from all nodes."""
 
 RETRY: Final = Backoff(initial=0.5, maximum=15.0)
 """Backoff for failed patches. An admission policy that forbids the annotation may refuse it on thousands of nodes."""
@@ -57,6 +57,7 @@ class SinceAnnotations:
             workers=WORKERS,
             clock=services.clock,
             retry=RETRY,
+            paused=lambda: services.stale() is not None,
             metrics=services.queue_metrics.queue("since-annotations"),
         )
 
@@ -101,7 +102,7 @@ class SinceAnnotations:
             await asyncio.gather(*(remove(name) for name in sorted(left)))
             if not left or self._services.clock.monotonic() >= end:
                 break
-            await self._services.clock.sleep(RETRY_DELAY)
+            await self._services.clock.sleep(REMOVE_PERIOD)
         return len(left)
 
     async def _reconcile(self, name: str) -> float | None:
@@ -112,8 +113,6 @@ class SinceAnnotations:
         written = self._written.pending(name)
         if written is not None and written.value == wanted:
             return written.until - self._services.clock.monotonic()
-        if self._services.stale() is not None:
-            return RETRY_DELAY
         # Expect the write before the request, which may be cancelled.
         self._written.expect(name, node.uid, wanted, shown_by=lambda node: _annotation(node) == wanted)
         try:

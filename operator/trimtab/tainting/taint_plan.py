@@ -41,7 +41,6 @@ from trimtab.tainting.lifecycle.node_health import (
     READY_KEYS,
     TaintChange,
     no_execute_taints,
-    ready_status,
 )
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle
 from trimtab.tainting.lifecycle.zones import WaitingNode
@@ -108,7 +107,7 @@ def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
     """Yield the failed nodes that are not tainted because all zones are down."""
     why = "all zones are down: the operator is probably cut off from the nodes"
     for name, node in sorted(nodes.items()):
-        status = ready_status(node)
+        status = node.ready_status
         if plan.memory.all_down and status in READY_KEYS and not no_execute_taints(node):
             yield _kept_node(name, reasons.ALL_ZONES_DOWN, f"condition Ready is {status}, but {why}")
 

@@ -5,7 +5,7 @@ import pytest
 from tests.fixtures.golden import Golden
 from tests.unit.tainting.nodes import START, a_node, written
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_health import no_schedule_changes, ready_status
+from trimtab.tainting.lifecycle.node_health import no_schedule_changes
 
 NOW = START + 100.0
 K = "node.kubernetes.io/"
@@ -13,7 +13,7 @@ K = "node.kubernetes.io/"
 
 def recorded(node, ready=None):
     """``+key`` for what is put on, ``-key`` for what is taken off."""
-    changes = no_schedule_changes(node, ready if ready is not None else ready_status(node), now=NOW)
+    changes = no_schedule_changes(node, ready if ready is not None else node.ready_status, now=NOW)
     assert all(change.taint.effect == "NoSchedule" for change in changes)
     return [f"{'+' if change.add else '-'}{change.taint.key.removeprefix(K)}" for change in changes]
 
@@ -104,7 +104,7 @@ def test_added_taints_have_a_time(golden: Golden):
     ids=["none", "one", "among others", "all away", "other effects"],
 )
 def test_applied_changes_leave_nothing_to_do(node):
-    changes = no_schedule_changes(node, ready_status(node), now=NOW)
+    changes = no_schedule_changes(node, node.ready_status, now=NOW)
     after = written(node, changes) if changes else node
     assert recorded(after) == []
     assert [taint for taint in after.taints if not taint.key.startswith(K)] == [

@@ -60,6 +60,20 @@ class Node(ClusterScoped, frozen=True, gc=False):
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.conditions)
 
     @property
+    def ready_condition(self) -> NodeCondition | None:
+        """Return the Ready condition; ``None`` if the node has none yet."""
+        for each in self.conditions:  # not a generator: planners read it for every node in every iteration
+            if each.type == "Ready":
+                return each
+        return None
+
+    @property
+    def ready_status(self) -> str | None:
+        """Return the status of the Ready condition; ``None`` if the node has none yet."""
+        condition = self.ready_condition
+        return None if condition is None else condition.status
+
+    @property
     def condition_statuses(self) -> dict[str, str]:
         """Return the status of each condition by the condition's type."""
         return {condition.type: condition.status for condition in self.conditions}

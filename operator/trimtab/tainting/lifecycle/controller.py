@@ -25,7 +25,7 @@ from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import STALE_WATCH_AFTER, ready_status
+from trimtab.tainting.lifecycle.node_health import STALE_WATCH_AFTER
 from trimtab.tainting.lifecycle.node_updates import NodeUpdater, node_updates
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
@@ -116,7 +116,7 @@ class NodeLifecycleController(Loop):
         if affects_plan(old, new):
             self.wake()
         if new is not None and became_not_ready(old, new):
-            note = f"became not ready: condition Ready is {ready_status(new) or 'missing'}"
+            note = f"became not ready: condition Ready is {new.ready_status or 'missing'}"
             self._services.reporter.node_event(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:

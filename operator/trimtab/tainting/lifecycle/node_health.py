@@ -206,7 +206,7 @@ def assess_health(
     renewals. A node whose Lease was deleted gets :data:`STATUS_GRACE_PERIOD`, because kubelets cannot renew after the
     namespace of the Leases was deleted, although they are healthy. ``probed`` is ``None`` if the node was not probed.
     """
-    grace = float(settings.startup_grace_seconds if ready_status(node) is None else settings.monitor_grace_seconds)
+    grace = float(settings.startup_grace_seconds if node.ready_status is None else settings.monitor_grace_seconds)
     if heard.lost_lease:
         grace = max(grace, STATUS_GRACE_PERIOD)
     due = max(heard.at + grace, heard.believed)
@@ -269,7 +269,7 @@ def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> Mar
             expect_value("/metadata/resourceVersion", node.resource_version),
             *operations,
         ),
-        reason=reasons.NODE_STATUS_NEVER_UPDATED if ready_status(node) is None else reasons.NODE_STATUS_UNKNOWN,
+        reason=reasons.NODE_STATUS_NEVER_UPDATED if node.ready_status is None else reasons.NODE_STATUS_UNKNOWN,
         message=f"no heartbeat for {assessment.silent:.0f}s; the grace period is {assessment.grace:.0f}s",
     )
 
@@ -305,7 +305,7 @@ def failed_at(node: Node, ready: str | None, now: float) -> float:
 
     If the assessed status ``ready`` differs from that of the object, the status changes now.
     """
-    condition = next((each for each in node.conditions if each.type == READY), None)
+    condition = node.ready_condition
     if condition is None or condition.status != ready or condition.since is None:
         return now
     return condition.since
@@ -346,14 +346,6 @@ class TaintChange(Struct, frozen=True, gc=False):
     add: bool
     reason: str
     message: str
-
-
-def ready_status(node: Node) -> str | None:
-    """Return the status of a node's Ready condition; ``None`` if it has no Ready condition."""
-    for each in node.conditions:  # not a generator: this runs for every node in every iteration
-        if each.type == READY:
-            return each.status
-    return None
 
 
 def unknown_already(node: Node) -> bool:

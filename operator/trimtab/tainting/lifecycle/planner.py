@@ -36,7 +36,6 @@ from trimtab.tainting.lifecycle.node_health import (
     mark_unknown,
     no_execute_taints,
     no_schedule_changes,
-    ready_status,
     reason_of,
     swap,
     update_health,
@@ -173,7 +172,9 @@ def _plan_writes(
     in_flight: Mapping[str, int],
 ) -> LifecyclePlan:
     # 1. Assess the zones, as they are and as if all doubts came true.
-    ready = {name: _ready(node, assessments.get(name)) for name, node in nodes.items()}
+    failing = [name for name, each in assessments.items() if each.verdict is HealthVerdict.UNKNOWN]
+    ready = {name: node.ready_status for name, node in nodes.items()}
+    ready.update(dict.fromkeys(failing, UNKNOWN))
     found = zones(nodes.values(), ready, settings)
     memory = _after_outage(memory, down=all_down(found.values()), now=now)
     pessimistic = _pessimistic_status(ready, memory, settings, now)
@@ -201,11 +202,7 @@ def _plan_writes(
     return LifecyclePlan(
         now=now,
         probes={name: each.silent for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE},
-        unknown=tuple(
-            mark_unknown(nodes[name], each, now=now)
-            for name, each in assessments.items()
-            if each.verdict is HealthVerdict.UNKNOWN
-        ),
+        unknown=tuple(mark_unknown(nodes[name], assessments[name], now=now) for name in failing),
         taints=tuple(changes),
         failed={
             name: failed_at(nodes[name], status, now) for name, status in ready.items() if status not in (None, "True")
@@ -221,12 +218,6 @@ def _plan_writes(
         memory=replace(memory, queue=queue, spent=queues.spent),
         next_iteration=max(now, min(times)) if times else None,
     )
-
-
-def _ready(node: Node, assessment: HealthAssessment | None) -> str | None:
-    if assessment is not None and assessment.verdict is HealthVerdict.UNKNOWN:
-        return UNKNOWN
-    return ready_status(node)
 
 
 def _after_outage(memory: LifecycleState, *, down: bool, now: float) -> LifecycleState:

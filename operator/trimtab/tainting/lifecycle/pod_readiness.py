@@ -17,7 +17,7 @@ from trimtab.kube.resources import PODS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import patch_conditions
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import pods_not_ready, ready_status
+from trimtab.tainting.lifecycle.node_health import pods_not_ready
 from trimtab.tainting.lifecycle.node_updates import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class PodReadinessMarker:
     def _to_mark(self, name: str, pods: Iterable[Pod]) -> list[Pod]:
         """Return those of the pods on a node that must be patched."""
         node, since = self._services.lister.node(name), self._failed.get(name)
-        if node is None or since is None or ready_status(node) in ("True", None):
+        if node is None or since is None or node.ready_status in ("True", None):
             return []
         return [pod for pod in pods_not_ready(pods, since=since) if self._written.pending(pod.key) is None]
 

@@ -23,7 +23,7 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import CONFIG_MAPS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import create, get, merge_patch
-from trimtab.tainting.lifecycle.node_health import NodeHealth, QueuedNode, failed_at, ready_status, unknown_already
+from trimtab.tainting.lifecycle.node_health import NodeHealth, QueuedNode, failed_at, unknown_already
 
 
 class LifecycleState(
@@ -69,7 +69,7 @@ def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: floa
     queue = {
         name: each
         for name, each in memory.queue.items()
-        if name in nodes and failed_at(nodes[name], ready_status(nodes[name]), now) != each.since
+        if name in nodes and failed_at(nodes[name], nodes[name].ready_status, now) != each.since
     }
     return replace(memory, heard=silent, queue=queue)
 

@@ -318,5 +318,4 @@ def stuck_nodes(lister: Lister, *, now: float) -> tuple[StuckNode, ...]:
 
 def _unreachable(node: Node) -> bool:
     keys = {taint.key for taint in node.taints}
-    unknown = any(each.type == READY and each.status == "Unknown" for each in node.conditions)
-    return (unknown or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys
+    return (node.ready_status == "Unknown" or UNREACHABLE in keys) and OUT_OF_SERVICE not in keys

@@ -9,9 +9,9 @@ precondition. The next iteration plans failed writes again. All times are second
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from trimtab.api import reasons
@@ -185,7 +185,14 @@ def _plan_writes(
     # 2. Plan the NoExecute taints, and serve the queues of the zones.
     changes, failed = _no_execute_changes(nodes, ready, memory, now)
     queue = {} if memory.all_down else queued(memory.queue, failed, now=now)
-    queues = _Queues(nodes, ready, slower, settings, memory, now, "True" not in pessimistic.values(), in_flight)
+    queues = _Queues(
+        ready=ready,
+        now=now,
+        in_flight=in_flight,
+        in_doubt="True" not in pessimistic.values(),
+        open_at=None if memory.back is None else memory.back + settings.monitor_grace_seconds,
+        spent=_last_taken(nodes.values(), {zone: time for zone, time in memory.spent.items() if zone in found}, now),
+    )
     names: dict[str, list[str]] = {}
     for name in queue:
         names.setdefault(zone_of(nodes[name].labels), []).append(name)
@@ -277,73 +284,66 @@ def _no_execute_changes(
     return changes, failed
 
 
-class _Queues:
+def _last_taken(nodes: Iterable[Node], spent: dict[str, float], now: float) -> dict[str, float]:
+    """Return for each zone the time at which the last node was taken from the queue before this iteration.
+
+    It is the stored time ``spent`` or the time of the zone's newest taint, whichever is later. The taints make up for a
+    record that was lost or not written because the process was killed, so that no zone exceeds its rate. Times in the
+    future, which occur if a clock is wrong or was set, are ignored.
+    """
+    for node in nodes:
+        if not node.taints:
+            continue
+        time, zone = latest_taint_time(node), zone_of(node.labels)
+        if time is not None and spent.get(zone, NEVER) < time <= now + 1.0:
+            spent[zone] = min(now, time + 1.0)  # a taint time is truncated to whole seconds
+    return dict(sorted(spent.items()))
+
+
+class _Queues(Struct, kw_only=True):
     """Takes failed nodes from the queues of their zones, as fast as the rates of the zones allow.
 
-    ``in_doubt`` is whether every node is not ready or has missed heartbeats.
+    ``in_doubt`` is whether every node is not ready or has missed heartbeats. Before ``open_at`` no node is taken,
+    because an outage of all zones has just ended.
     """
 
-    def __init__(
-        self,
-        nodes: Mapping[str, Node],
-        ready: Mapping[str, str | None],
-        zones: Mapping[str, ZoneStatus],
-        settings: NodeLifecycle,
-        memory: LifecycleState,
-        now: float,
-        in_doubt: bool,
-        in_flight: Mapping[str, int],
-    ) -> None:
-        self.waiting: list[WaitingNode] = []
-        self.taken: dict[str, TakenToken] = {}
-        self._nodes, self._ready, self._now = nodes, ready, now
-        self._in_doubt, self._in_flight = in_doubt, in_flight
-        self._open_at = None if memory.back is None else memory.back + settings.monitor_grace_seconds
-        self.spent = self._last_taken({zone: time for zone, time in memory.spent.items() if zone in zones})
-
-    def _last_taken(self, spent: dict[str, float]) -> dict[str, float]:
-        """Return for each zone the time at which the last node was taken from the queue, without ``taken``.
-
-        It is the stored time or the time of the zone's newest taint, whichever is later. The taints make up for a
-        record that was lost or not written because the process was killed, so that no zone exceeds its rate. Times in
-        the future, which occur if a clock is wrong or was set, are ignored.
-        """
-        for node in self._nodes.values():
-            if not node.taints:
-                continue
-            time, zone = latest_taint_time(node), zone_of(node.labels)
-            if time is not None and spent.get(zone, NEVER) < time <= self._now + 1.0:
-                spent[zone] = min(self._now, time + 1.0)  # a taint time is truncated to whole seconds
-        return dict(sorted(spent.items()))
+    ready: Mapping[str, str | None]
+    now: float
+    in_flight: Mapping[str, int]
+    in_doubt: bool
+    open_at: float | None
+    spent: Mapping[str, float]
+    waiting: list[WaitingNode] = field(default_factory=list)
+    taken: dict[str, TakenToken] = field(default_factory=dict)
 
     def serve(
         self, zone: ZoneStatus, names: list[str], resting: Collection[str], queue: Mapping[str, QueuedNode]
     ) -> Iterator[TaintChange]:
         """Yield the taints of the nodes that the rate of a zone allows now; the others wait."""
-        busy, rate = self._in_flight.get(zone.name, 0), zone.nodes_per_second
-        at, paused = next_at(self.spent.get(zone.name), rate, in_flight=busy, now=self._now), ""
-        if self._in_doubt:
+        busy, rate = self.in_flight.get(zone.name, 0), zone.nodes_per_second
+        at, paused = next_at(self.spent.get(zone.name), rate, in_flight=busy, now=self.now), ""
+        if self.in_doubt:
             at, paused = None, reasons.ALL_NODES_IN_DOUBT
-        elif self._open_at is not None and self._now < self._open_at:
-            at, paused = None if at is None else max(at, self._open_at), reasons.OUTAGE_ENDED
+        elif self.open_at is not None and self.now < self.open_at:
+            at, paused = None if at is None else max(at, self.open_at), reasons.OUTAGE_ENDED
         free = (name for name in tuple(names) if name not in resting)
-        while at is not None and not paused and at <= self._now and (first := next(free, None)) is not None:
+        while at is not None and not paused and at <= self.now and (first := next(free, None)) is not None:
             names.remove(first)
             yield self._taint(zone, first, queue[first])
-            token = self.taken[first] = TakenToken(zone.name, rate, spent_at(at, rate, now=self._now))
+            token = self.taken[first] = TakenToken(zone.name, rate, spent_at(at, rate, now=self.now))
             busy += 1
-            at = next_at(token.spent, rate, in_flight=busy, now=self._now)
+            at = next_at(token.spent, rate, in_flight=busy, now=self.now)
         reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
         for place, name in enumerate(names, start=1):
-            due = None if at is None else max(at, self._now) + (place - 1) / rate
+            due = None if at is None else max(at, self.now) + (place - 1) / rate
             message = f"{place} of {len(names)} in zone {zone_name(zone.name)}, which is {describe_zone(zone)}"
             self.waiting.append(WaitingNode(name, zone.name, place, due, reason, message))
 
     def _taint(self, zone: ZoneStatus, name: str, place: QueuedNode) -> TaintChange:
-        status = self._ready[name]
+        status = self.ready[name]
         key = READY_KEYS[UNKNOWN if status == UNKNOWN else "False"]
         message = (
             f"condition Ready is {status} and has not been True since {rfc3339(place.since)}; "
             f"zone {zone_name(zone.name)} is {describe_zone(zone)}"
         )
-        return TaintChange(name, Taint(key, NO_EXECUTE, "", self._now), True, reason_of(key), message)
+        return TaintChange(name, Taint(key, NO_EXECUTE, "", self.now), True, reason_of(key), message)

@@ -193,9 +193,6 @@ class NodeLifecycleController(Loop):
         pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
         if self._plan is not None and self._plan.next_iteration is not None:
             pause = min(pause, self._plan.next_iteration - clock.now() + DEADLINE_MARGIN)
-        again = self._updater.next_try()
-        if again is not None:
-            pause = min(pause, again - clock.monotonic())
         return max(0.01, pause)
 
     def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:

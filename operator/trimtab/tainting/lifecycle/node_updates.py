@@ -151,7 +151,8 @@ class NodeUpdater:
     its zone's queue holds a rate limit token, which is spent when the API server may have added the taint.
 
     ``spend`` is called when a token is spent, with the number of updates of its zone that hold a token, including its
-    own, and with the time of the response. ``done`` is called whenever the update of a node has ended.
+    own, and with the time of the response. ``done`` is called when the update of a node has ended, and when a node that
+    has failed may be planned again.
     """
 
     def __init__(
@@ -168,7 +169,6 @@ class NodeUpdater:
         self._pending: dict[str, NodeUpdate] = {}
         self._busy: dict[str, NodeUpdate] = {}
         self._failures: dict[str, int] = {}
-        self._again: dict[str, float] = {}
         self._written: Expectations[Node, NodeUpdate] = Expectations(
             services.lister.node, services.clock, timeout=WATCH_TIMEOUT
         )
@@ -189,11 +189,10 @@ class NodeUpdater:
 
     def forget_outdated(self, *, now: float) -> None:
         """Remove old probe results, and data of deleted nodes."""
-        nodes, present = self._services.lister.nodes, self._services.clock.monotonic()
+        nodes = self._services.lister.nodes
         self.probe_results = {
             name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= ANSWER_AGE
         }
-        self._again = {name: at for name, at in self._again.items() if at > present and name in nodes}
 
     def resting(self) -> frozenset[str]:
         """Return the nodes that do not block the queue of their zone.
@@ -201,21 +200,17 @@ class NodeUpdater:
         Their NoExecute taint is being written, or their update has failed repeatedly.
         """
         written = [write.value for name in self._written if (write := self._written.pending(name)) is not None]
-        failing = {name for name in self._again if self._failures.get(name, 0) >= MAX_QUIET_FAILURES}
+        failing = {name for name, many in self._failures.items() if many >= MAX_QUIET_FAILURES and self._delayed(name)}
         updates = (*self._busy.values(), *written)
         return frozenset(failing.union(each.node.name for each in updates if each.changes_no_execute))
 
     def put(self, updates: Mapping[str, NodeUpdate]) -> None:
         """Queue updates in this order, except those of nodes that cannot be updated now."""
-        self._failures = {name: many for name, many in self._failures.items() if name in updates or name in self._again}
+        self._failures = {name: many for name, many in self._failures.items() if name in updates or self._delayed(name)}
         for name, update in updates.items():
-            if name not in self._busy and name not in self._again and self._written.pending(name) is None:
+            if name not in self._busy and not self._delayed(name) and self._written.pending(name) is None:
                 self._pending[name] = update
                 self._queue.add(name)
-
-    def next_try(self) -> float | None:
-        """Return the time of the next retry on the monotonic clock; ``None`` if no node has failed."""
-        return min(self._again.values(), default=None)
 
     async def settled(self, seconds: float) -> bool:
         """Start no further update, wait for in-flight requests, and return whether all have ended in time."""
@@ -229,6 +224,7 @@ class NodeUpdater:
     async def _update(self, name: str) -> None:
         update = self._pending.pop(name, None)
         if update is None:
+            self._done()
             return
         self._busy[name] = update
         tainted = True
@@ -264,7 +260,6 @@ class NodeUpdater:
                     self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
                     self._services.reporter.taint_changed(change, uid=update.node.uid)
             self._failures.pop(name, None)
-            self._again.pop(name, None)
         except NotFound:
             tainting = False
             self._wait_for_watch(update, versions[:1])
@@ -316,9 +311,12 @@ class NodeUpdater:
         """Delay the next attempt for a node with backoff, and return its number of consecutive failures."""
         failures = self._failures.get(name, 0)
         self._failures[name] = failures + 1
-        wait = max(RETRY.delay(failures), min(MAX_RETRY_DELAY, len(self._again) / RETRIES_PER_SECOND))
-        self._again[name] = self._services.clock.monotonic() + wait
+        crowd = min(MAX_RETRY_DELAY, self._queue.statistics().delayed / RETRIES_PER_SECOND)
+        self._queue.reschedule(name, max(RETRY.delay(failures), crowd))
         return failures + 1
+
+    def _delayed(self, name: str) -> bool:
+        return self._queue.next_due(name) is not None
 
     def _report(self, update: NodeUpdate, reason: str, note: str) -> None:
         node = update.node

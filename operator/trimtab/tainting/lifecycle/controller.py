@@ -89,7 +89,7 @@ class NodeLifecycleController(Loop):
         self._plan: LifecyclePlan | None = None
         self._last_changes: dict[str, float] = {}
         self._failure = ""
-        self._offset: float | None = None
+        self._offset = 0.0  # of the wall clock from the monotonic clock; run() sets it
         self._hold_reason = NotReadyReason(WATCH_LAG_TIMEOUT)
 
     @property
@@ -128,11 +128,11 @@ class NodeLifecycleController(Loop):
 
     async def run(self) -> None:
         """Restore the state from the ConfigMap, then iterate until stopped or cancelled."""
-        self._offset = None
         record = await self._record_writer.load(until=lambda: self.closing)
         if record is None:
             return
-        self._state = restore_state(record, now=self._services.clock.now())
+        now = self._services.clock.now()
+        self._state, self._offset = restore_state(record, now=now), now - self._services.clock.monotonic()
         tasks = TaskSupervisor("node lifecycle", self._services.clock)
         tasks.start("node updates", self._updater.run)
         tasks.start("patches of pods", self._marker.run)
@@ -249,14 +249,12 @@ class NodeLifecycleController(Loop):
     def _correct_clock_change(self, now: float) -> None:
         """Shift the stored times if the host's clock was set. Otherwise, nodes would appear to be silent since then."""
         offset = now - self._services.clock.monotonic()
-        step = 0.0 if self._offset is None else offset - self._offset
+        step = offset - self._offset
         if abs(step) > CLOCK_TOLERANCE:
             log.warning("The host's clock jumped by %+.1f s; adjusting recorded timestamps", step)
             self._state = shift_times(self._state, step)
             self._last_changes = {}
             self._updater.probe_results.clear()
-            self._offset = offset
-        elif self._offset is None:
             self._offset = offset
 
 

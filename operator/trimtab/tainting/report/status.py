@@ -241,23 +241,23 @@ def next_deadlines(
 ) -> tuple[tuple[NextDeadline, ...], int]:
     """Return the earliest deadlines, sorted by due time and pod, and the number of deadlines that are not included."""
     soonest = heapq.nsmallest(limit, deadlines, key=lambda each: (each.due, each.key))
-    return tuple(map(_next_deadline, soonest)), len(deadlines) - len(soonest)
+    found = (
+        NextDeadline(
+            namespace=each.namespace,
+            pod=each.name,
+            node=each.node,
+            due=to_time(math.ceil(each.due)),  # rounded up to the second, so that it is never too early
+            taint=format_taint(each.taint),
+            toleration=describe_toleration(each.toleration),
+        )
+        for each in soonest
+    )
+    return tuple(found), len(deadlines) - len(soonest)
 
 
 def overdue(deadlines: Collection[Deadline], *, now: float) -> int:
     """Count the pods that are past their deadline at ``now`` (seconds since the epoch)."""
     return sum(each.due <= now for each in deadlines)
-
-
-def _next_deadline(deadline: Deadline) -> NextDeadline:
-    return NextDeadline(
-        namespace=deadline.namespace,
-        pod=deadline.name,
-        node=deadline.node,
-        due=to_time(math.ceil(deadline.due)),  # rounded up to the second, so that it is never too early
-        taint=format_taint(deadline.taint),
-        toleration=describe_toleration(deadline.toleration),
-    )
 
 
 MAX_MESSAGE_BYTES: Final = 1024

@@ -47,6 +47,9 @@ class ExpectedWrite(Struct, Generic[T, V], frozen=True):
 class Expectations(Generic[T, V]):
     """The writes that the watch does not show yet, one for each object.
 
+    A write is kept until :meth:`pending` or :meth:`prune` finds that the watch shows it, or that the object was deleted
+    or replaced. A controller that does not ask for each key again calls :meth:`prune` from time to time.
+
     Args:
         cached: returns the version of an object that the watch delivered last, by key; ``None`` if it does not exist.
         clock: provides the time.
@@ -82,6 +85,7 @@ class Expectations(Generic[T, V]):
         """Expect no write to an object any more, for example because it failed."""
         self._writes.pop(key, None)
 
-    def clear(self) -> None:
-        """Expect no write to any object any more."""
-        self._writes.clear()
+    def prune(self) -> None:
+        """Drop the writes that the watch shows, and those to objects that were deleted or replaced."""
+        for key in self:
+            self.pending(key)

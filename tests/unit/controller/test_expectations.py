@@ -56,6 +56,11 @@ def test_forgotten_write_is_not_pending() -> None:
     world = World()
     world.writes.forget("n1")
     assert world.pending is None
-    world.writes.expect("n1", "u1", "cordoned", shown_by=lambda _: False)
-    world.writes.clear()
-    assert world.pending is None
+
+
+def test_prune_drops_only_shown_and_void_writes() -> None:
+    for node, kept in ((NODE, ["n1"]), (replace(NODE, resource_version="2"), []), (None, [])):
+        world = World()
+        world.node = node
+        world.writes.prune()
+        assert list(world.writes) == kept

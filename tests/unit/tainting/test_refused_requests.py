@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +16,8 @@ from tests.unit.tainting.running_taint_manager import LEASES, NODES, PODS, Cell,
 from trimtab.api.plan import rfc3339
 from trimtab.kube.api import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import micro_time
-from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
+from trimtab.tainting.lifecycle import pod_readiness
+from trimtab.tainting.lifecycle.pod_readiness import SCAN, PodReadinessMarker
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -103,6 +106,73 @@ async def test_thousands_of_refused_pods_are_rate_limited() -> None:
     assert len(cell.sent("PATCH", "/pods/web-")) <= 4000 + 250 * MINUTES * 60
 
 
+async def test_pod_has_no_backoff_after_its_node_recovered() -> None:
+    cell, _ = _cell_of_a_failed_node(pods=1)
+    async with _marking(cell):
+        await _backing_off(cell)
+        _set_ready(cell, f"{NODES}/n1", "True")
+        await asyncio.sleep(2)
+        _set_ready(cell, f"{NODES}/n1", "False")
+        await asyncio.sleep(2)
+        assert _ready(cell, f"{PODS}/web-0") == "False"
+
+
+async def test_replaced_pod_has_no_backoff() -> None:
+    cell, _ = _cell_of_a_failed_node(pods=1)
+    async with _marking(cell):
+        await _backing_off(cell)
+        manifest = copy.deepcopy(cell.objects[f"{PODS}/web-0"])
+        manifest["metadata"]["uid"] = "uid-new"
+        cell._store(f"{PODS}/web-0", manifest)
+        await asyncio.sleep(2)
+        assert _ready(cell, f"{PODS}/web-0") == "False"
+
+
+async def test_marked_pods_are_forgotten_while_their_node_stays_failed() -> None:
+    cell, _ = _cell_of_a_failed_node()
+    async with _marking(cell) as marks:
+        await asyncio.sleep(0.5)
+        assert list(marks._written)
+        await asyncio.sleep(1)
+        assert not list(marks._written)
+
+
+async def test_failed_scan_is_logged_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(pod_readiness, "pods_not_ready", fail)
+    cell, _ = _cell_of_a_failed_node()
+    async with _marking(cell):
+        await asyncio.sleep(9.5)
+    failed = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert 5 <= len(failed) <= 10
+    assert all(SCAN in each.getMessage() for each in failed)
+
+
+async def _backing_off(cell: Cell) -> None:
+    """Refuse the patches of pod web-0 for two minutes, and return after a refusal that no retry follows for 30 s."""
+    cell.fail(REFUSALS[0], times=10**9, method="PATCH", path="/pods/web-")
+    await asyncio.sleep(120)
+    refused = len(cell.sent("PATCH", "/pods/web-"))
+    while len(cell.sent("PATCH", "/pods/web-")) == refused:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    cell.faults.clear()
+
+
+def _ready(cell: Cell, path: str) -> str:
+    found: str = cell.objects[path]["status"]["conditions"][0]["status"]
+    return found
+
+
+def _set_ready(cell: Cell, path: str, status: str) -> None:
+    manifest = copy.deepcopy(cell.objects[path])
+    manifest["status"]["conditions"][0]["status"] = status
+    cell._store(path, manifest)
+
+
 def _cell_of_a_failed_node(pods: int = 50) -> tuple[Cell, int]:
     cell = a_cell()
     names = ["other", *(f"web-{number}" for number in range(pods))]
@@ -113,7 +183,7 @@ def _cell_of_a_failed_node(pods: int = 50) -> tuple[Cell, int]:
 
 
 @asynccontextmanager
-async def _marking(cell: Cell) -> AsyncIterator[None]:
+async def _marking(cell: Cell) -> AsyncIterator[PodReadinessMarker]:
     process = Process(cell)
     marks = PodReadinessMarker(process.services)
 
@@ -124,7 +194,7 @@ async def _marking(cell: Cell) -> AsyncIterator[None]:
 
     tasks = [asyncio.create_task(run()) for run in (marks.run, passes)]
     try:
-        yield
+        yield marks
     finally:
         for task in tasks:
             task.cancel()

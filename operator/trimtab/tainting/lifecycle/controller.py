@@ -18,6 +18,8 @@ import logging
 from operator import attrgetter
 from typing import Final
 
+from msgspec.structs import replace
+
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NAME, NodeLifecycle, ZoneStatus
 from trimtab.controller.loop import Loop, NotReadyReason, TaskSupervisor
@@ -84,7 +86,7 @@ class NodeLifecycleController(Loop):
         self._settings = settings
         self._record_writer = RecordWriter(services.api, services.clock, namespace=services.namespace)
         self._updater = NodeUpdater(services, spend=self._spend_token, done=self.wake)
-        self._marker = PodReadinessMarker(services)
+        self._marker = PodReadinessMarker(replace(services, stale=lambda: self.held or services.stale()))
         self._state = LifecycleState()
         self._plan: LifecyclePlan | None = None
         self._last_changes: dict[str, float] = {}
@@ -218,7 +220,6 @@ class NodeLifecycleController(Loop):
             log.warning("Paused the node lifecycle controller (%s); it adds no taints until it resumes", reason)
         self.held = reason
         self._hold_reason.lasting(reason, self._services.clock.monotonic())
-        self._marker.put({})
 
     def _act(self, plan: LifecyclePlan) -> None:
         if plan.held:

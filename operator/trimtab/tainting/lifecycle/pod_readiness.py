@@ -29,8 +29,8 @@ SCAN_PERIOD: Final = 1.0
 """Minimum seconds between two scans of the pods on not-ready nodes. In a full outage these are all pods of the cluster.
 """
 
-SCAN: Final = ""
-"""The key in the queue that stands for a scan."""
+SCAN: Final = "scan of not-ready nodes"
+"""The key in the queue that stands for a scan. The key of a pod contains a slash."""
 
 NODES_PER_SLICE: Final = 50
 """Number of nodes that are scanned before other tasks of the event loop run."""
@@ -54,6 +54,7 @@ class PodReadinessMarker:
     def __init__(self, services: TaintingDependencies) -> None:
         self._services = services
         self._failed: Mapping[str, float] = {}
+        self._wanted: dict[str, str] = {}  # the pods to patch at the last scan: UID by key
         self._written: Expectations[Pod, None] = Expectations(services.lister.pod, services.clock)
         self._errors: list[str] = []
         self._scanned_at = self._expedited_at = -math.inf
@@ -64,16 +65,14 @@ class PodReadinessMarker:
             retry=RETRY,
             retries_per_second=RETRIES_PER_SECOND,
             priority_of=lambda key: float(key != SCAN),
+            paused=lambda: services.stale() is not None,
             metrics=services.queue_metrics.queue("pod-readiness"),
         )
 
     def put(self, failed: Mapping[str, float]) -> None:
         """Replace the not-ready nodes whose pods are patched, with the time at which each stopped being ready."""
         self._failed = failed
-        if failed:
-            self._queue.add(SCAN)
-        else:
-            self._written.clear()
+        self._queue.add(SCAN)
 
     async def run(self) -> None:
         """Patch pods until cancelled."""
@@ -81,29 +80,39 @@ class PodReadinessMarker:
 
     async def _reconcile(self, key: str) -> float | Retry | None:
         if key == SCAN:
-            return await self._scan()
-        pod = self._services.lister.pod(key)
-        if pod is None or self._services.stale() is not None or not self._to_mark(pod.node, [pod]):
+            if (wait := self._scanned_at + SCAN_PERIOD - self._services.clock.monotonic()) > 0.0:
+                return wait
+            try:
+                await self._scan()
+            finally:
+                self._scanned_at = self._services.clock.monotonic()
             return None
-        return await self._mark(pod)
+        pod = self._services.lister.pod(key)
+        return await self._mark(pod) if pod is not None and self._to_mark(pod.node, [pod]) else None
 
-    async def _scan(self) -> float | None:
-        """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
-        clock = self._services.clock
-        if (wait := self._scanned_at + SCAN_PERIOD - clock.monotonic()) > 0.0:
-            return wait
+    async def _scan(self) -> None:
+        """Queue the pods that must be patched, and discard the others.
+
+        Pods that are backing off keep their backoff, but not if they recovered or were replaced in the meantime.
+        """
+        wanted: dict[str, str] = {}
         for place, name in enumerate(tuple(self._failed), start=1):
             for pod in self._to_mark(name, (pod for _, pod in self._services.lister.items_on(name))):
+                wanted[pod.key] = pod.uid
+                if self._wanted.get(pod.key, pod.uid) != pod.uid:
+                    self._queue.discard(pod.key)
                 if pod.key not in self._queue:
                     self._queue.add(pod.key)
             if place % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
+        for key in self._wanted.keys() - wanted.keys():
+            self._queue.discard(key)
+        self._wanted = wanted
+        self._written.prune()
         if self._errors:
             failed = "Failed to set the Ready condition of %d pods on not-ready nodes to False; retrying: %s"
             log.warning(failed, len(self._errors), self._errors[0])
             self._errors = []
-        self._scanned_at = clock.monotonic()
-        return None
 
     def _to_mark(self, name: str, pods: Iterable[Pod]) -> list[Pod]:
         """Return those of the pods on a node that must be patched."""
@@ -135,7 +144,6 @@ class PodReadinessMarker:
         now = self._services.clock.monotonic()
         if self._queue.failures(pod.key) and now >= self._expedited_at + EXPEDITE_PERIOD:
             self._expedited_at = now
-            for name in self._failed:  # the other refused pods may be admitted now as well
-                for key, _ in self._services.lister.items_on(name):
-                    self._queue.expedite(key)
+            for key in self._wanted:  # the other refused pods may be admitted now as well
+                self._queue.expedite(key)
         return None

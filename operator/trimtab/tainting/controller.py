@@ -191,6 +191,7 @@ class ActiveTasks:
         self.since_annotations.resync()
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
+        await self._find_stuck_nodes()  # the first status already reports them
         self._tasks.start_periodic("stuck nodes", self._find_stuck_nodes, STUCK_NODES_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
         self._tasks.start("deadline timers", self._deadline_timers.run)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import node
+from tests.fakes.clock import START
 from tests.unit.tainting.running_taint_manager import NODES, PATH, PODS, Process, a_cell, a_pod, running
+from trimtab.api.plan import rfc3339
 from trimtab.disruption.evictor import Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.limits import EvictionLimits
@@ -419,6 +421,21 @@ async def test_invalid_spec_is_reported_and_stops_acting() -> None:
         await asyncio.sleep(5)
         assert process.condition("Ready") == ("True", "ManagingTaints")
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
+
+
+async def test_first_status_after_an_invalid_spec_reports_stuck_nodes() -> None:
+    cell = a_cell()
+    cell.taint("n1", "node.kubernetes.io/unreachable")
+    cell.add(a_pod().deleted(rfc3339(START - 600)))
+    async with running(cell, mode="EvictPods") as process:
+        await asyncio.sleep(10)
+        process.write(mode="EvictPods", nodeLifecycle={"nodeMonitorPeriod": "soon"})
+        await asyncio.sleep(10)
+        process.write(mode="EvictPods")
+        await asyncio.sleep(10)
+        statuses = [values[0] for name, values in process.reporter.recorded if name == "observe"]
+    assert len(statuses) > 5
+    assert {tuple(each.name for each in status.stuck_nodes) for status in statuses} == {("n1",)}
 
 
 async def test_other_name_is_rejected_once() -> None:

@@ -34,7 +34,7 @@ from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECO
 from trimtab.disruption.evictor.waiting_requests import REFUSAL_EXPIRY
 from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
-from trimtab.kube.api import Forbidden, Unreachable
+from trimtab.kube.api import Forbidden, ServerError, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
 from trimtab.kube.resources import PODS
 
@@ -801,14 +801,38 @@ async def marked(world: World, pod: Pod, *, reason: str = "A") -> bool:
     return len(world.api.calls) > sent
 
 
-async def test_condition_is_written_once_a_minute_for_each_reason():
+async def test_condition_is_written_once_a_minute():
     world = World()
     pod = world.add("web-1")
     assert await marked(world, pod)
     await asyncio.sleep(MARK_LIFETIME - 1.0)
     assert not await marked(world, pod)
-    assert await marked(world, pod, reason="B")
     await asyncio.sleep(2.0)
+    assert await marked(world, pod)
+
+
+async def test_condition_is_written_again_after_another_reason_replaced_it():
+    world = World()
+    pod = world.add("web-1", conditions=(PodCondition("DisruptionTarget", "True", "A"),))
+    assert [await marked(world, pod, reason=reason) for reason in "ABBAA"] == [False, True, False, True, False]
+
+
+async def test_condition_is_written_after_a_granted_eviction():
+    world = World()
+    pod = world.add("web-1", conditions=(PodCondition("DisruptionTarget", "True", "A"),))
+    permit = admitted(world, pod, TAINTS, deadline=0.0)
+    assert (await world.evictor.send(permit, world.api, timeout=10)).granted
+    await world.evictor.mark_disruption_target(permit, world.api, reason="A", message="m", timeout=10)
+    assert [call.method for call in world.api.calls] == ["POST", "PATCH"]
+
+
+async def test_condition_is_written_again_after_a_failed_eviction():
+    world = World()
+    pod = world.add("web-1")
+    assert await marked(world, pod)
+    world.api.fail(ServerError("busy", status=500))
+    permit = admitted(world, pod, TAINTS, deadline=0.0)
+    assert not (await world.evictor.send(permit, world.api, timeout=10)).granted
     assert await marked(world, pod)
 
 

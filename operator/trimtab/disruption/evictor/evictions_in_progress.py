@@ -38,7 +38,8 @@ class Permit:
         request: the request.
         pod: the pod in its state at admission.
         admitted_at: the time of admission in seconds on the monotonic clock.
-        in_flight: whether the request was sent and the response has not arrived yet.
+        in_flight: whether the request, or the condition DisruptionTarget that precedes a deletion, was sent, and the
+            response to the request has not arrived yet.
         rechecked_since: the time at which a recheck of the request began, which has not ended yet; otherwise ``None``.
     """
 
@@ -153,7 +154,7 @@ class EvictionsInProgress:
         return [*(each.request for each in self.permits), *leaving]
 
     def in_flight(self) -> list[EvictionRequest]:
-        """Return the requests that were sent and have no response yet."""
+        """Return the requests that have no response yet, and of which at least the condition was sent."""
         return [each.request for each in self.permits if each.in_flight]
 
     def drop_ended(self, now: float) -> None:

@@ -182,7 +182,7 @@ class Evictor:
         self._waiting = WaitingRequests()
         self._operator_limits = OperatorLimits(limits or EvictionLimits(), self._in_progress, self._waiting)
         self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
-        self._marked: dict[tuple[str, str], float] = {}  # by UID and reason: time of the condition DisruptionTarget
+        self._marked: dict[str, tuple[str, float]] = {}  # by UID: reason and time of the condition DisruptionTarget
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
@@ -434,7 +434,8 @@ class Evictor:
     ) -> EvictionResponse | None:
         """Set the condition DisruptionTarget on a pod that is about to be deleted, unless the pod has it already.
 
-        From now on the permit is in flight. If the call is cancelled, the permit is cancelled as well.
+        From now on the permit is in flight. If the call is cancelled, the permit is cancelled as well. If the permit is
+        concluded, the condition is always written, because the Eviction API has just written its own.
 
         Args:
             permit: a permit from :meth:`admit`.
@@ -446,25 +447,33 @@ class Evictor:
         Returns:
             ``None`` on success; otherwise the failed response.
         """
-        request, permit.in_flight = permit.request, True
-        ours = (DISRUPTION_TARGET, "True", reason)
-        if any((each.type, each.status, each.reason) == ours for each in permit.pod.conditions):
-            return None
-        if self._now() - self._marked.get((request.uid, reason), -MARK_LIFETIME) < MARK_LIFETIME:
-            return None
-        now = self._clock.now()
+        request, now = permit.request, self._clock.now()
+        if permit in self._in_progress.permits:
+            permit.in_flight = True
+            if self._has_mark(permit.pod, reason):
+                return None
         try:
             failed = await mark_disrupted(api, request, reason=reason, message=message, now=now, timeout=timeout)
         except BaseException:
             self.cancel(permit)
             raise
         if failed is None:
-            self._marked[request.uid, reason] = self._now()
+            self._marked[request.uid] = reason, self._now()
         return failed
+
+    def _has_mark(self, pod: Pod, reason: str) -> bool:
+        """Return whether a pod has the condition DisruptionTarget with a reason, as written here or seen last."""
+        written, at = self._marked.get(pod.uid, ("", -MARK_LIFETIME))
+        if self._now() - at < MARK_LIFETIME:
+            return written == reason
+        ours = (DISRUPTION_TARGET, "True", reason)
+        return any((each.type, each.status, each.reason) == ours for each in pod.conditions)
 
     def begin(self, permit: Permit) -> None:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
         request, permit.in_flight = permit.request, True
+        if request.how == "Evict":
+            self._marked.pop(request.uid, None)  # the Eviction API writes its own condition, even if the deletion fails
         if (owner := request.workload) is not None:
             self._owners.open(
                 owner,
@@ -657,7 +666,7 @@ class Evictor:
         self._in_progress.drop_ended(now)
         self._waiting.drop_expired(now)
         self._unanswered = {uid: sent for uid, sent in self._unanswered.items() if now - sent[1] < WATCH_LAG}
-        self._marked = {key: at for key, at in self._marked.items() if now - at < MARK_LIFETIME}
+        self._marked = {uid: mark for uid, mark in self._marked.items() if now - mark[1] < MARK_LIFETIME}
         self._operator_limits.drop_expired(now)
 
     def _now(self) -> float:

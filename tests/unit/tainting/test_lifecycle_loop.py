@@ -234,6 +234,23 @@ async def test_unwritable_node_does_not_block_the_queue():
         assert [name for name, _ in made.tainted] == ["a4"]
 
 
+async def test_new_node_with_the_name_of_a_refused_one_has_no_backoff():
+    made = cluster(6)
+    made.fail(Forbidden("a webhook says no", status=403), times=10**6, method="PATCH", path="/nodes/a3")
+    async with Manager(made) as manager:
+        made.post("a3", "False")
+        await manager.until(60)
+        refused = len(made.sent("PATCH", "/nodes/a3"))
+        while len(made.sent("PATCH", "/nodes/a3")) == refused:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        made.faults.clear()
+        made.drop(f"{NODES}/a3")
+        await asyncio.sleep(1)
+        made.join("a3", zone="a", ready="False", pods=0)
+        await asyncio.sleep(1)
+        assert "not-ready:NoSchedule" in made.taints("a3")
+
+
 async def test_conflicting_patch_is_planned_again():
     made = cluster(4)
     async with Manager(made) as manager:

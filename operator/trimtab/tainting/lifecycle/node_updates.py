@@ -188,11 +188,14 @@ class NodeUpdater:
         return Counter(each.token.zone for each in updates if each.token is not None)
 
     def forget_outdated(self, *, now: float) -> None:
-        """Remove old probe results, and data of deleted nodes."""
+        """Remove old probe results, and data of deleted nodes, including their backoff."""
         nodes = self._services.lister.nodes
         self.probe_results = {
             name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= ANSWER_AGE
         }
+        for name in [name for name in self._failures if name not in nodes]:
+            self._queue.discard(name)
+            del self._failures[name]
 
     def resting(self) -> frozenset[str]:
         """Return the nodes that do not block the queue of their zone.

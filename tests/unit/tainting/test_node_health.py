@@ -26,6 +26,7 @@ from trimtab.tainting.lifecycle.record import (
     decode_record,
     encode_record,
     restore_state,
+    shift_times,
 )
 from trimtab.tainting.lifecycle.zones import TakenToken
 
@@ -380,7 +381,15 @@ def test_outstanding_request_blocks_the_zone():
     assert plan_lifecycle(*watched(*nodes), DEFAULTS, now=NOW, in_flight={"other": 1}).taken
 
 
-def test_record_has_the_fields_that_earlier_versions_read():
+def test_record_of_restored_state_with_shifted_times_round_trips():
+    record = LifecycleState(heard={"n1": NodeHealth("uid-n1", START)})
+    state = shift_times(restore_state(record, now=NOW), 5.0)
+    record = build_record(state, {"n1": a_node("n1")}, now=NOW)
+    assert record.heard["n1"].at == START + 5
+    assert decode_record(encode_record(record)) == record
+
+
+def test_record_has_the_fields_of_earlier_versions():
     state = LifecycleState(
         heard={"n1": NodeHealth("u1", 10.0, 8.0, 9.0), "n2": NodeHealth("u2", 11.0)},
         queue={"n3": QueuedNode("u3", 12.0)},
@@ -389,7 +398,9 @@ def test_record_has_the_fields_that_earlier_versions_read():
         back=14.0,
         stale_since=15.0,
     )
-    assert encode_record(state) == (
+    text = (
         '{"silent":{"n1":{"uid":"u1","heard":10.0,"renewed":8.0,"heartbeat":9.0},"n2":{"uid":"u2","heard":11.0}},'
         '"queue":{"n3":{"uid":"u3","since":12.0}},"spent":{"z":13.0},"allDown":true,"back":14.0,"blindSince":15.0}'
     )
+    assert encode_record(state) == text
+    assert decode_record(text) == state

@@ -61,6 +61,8 @@ def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: floa
     they failed. The record is therefore small even if all nodes have failed, and it changes only when a node changes
     its state. ``nodes`` are those of the iteration or newer ones.
     """
+    # The entries are new objects with the default ``believed``: msgspec omits a default only if it is the same object,
+    # and it encodes another -inf as null, which decode_record() would refuse.
     silent = {
         name: NodeHealth(each.uid, each.at, each.renewed, each.heartbeat)
         for name, each in memory.heard.items()

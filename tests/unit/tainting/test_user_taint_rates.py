@@ -18,7 +18,7 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.taint_reporter import FakeTaintReporter
 from trimtab.api.taint_manager import TaintManagerSpec, UserTaintRates
 from trimtab.disruption.evictor import Evictor
-from trimtab.kube.objects import Taint
+from trimtab.kube.objects import Pod, Taint
 from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, TolerationRule
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import DuePod
@@ -42,6 +42,8 @@ class Desk:
         self.clock = LoopClock()
         self.went: dict[str, float] = {}
         self.unlimited_from: dict[str, float] = {}
+        self.caches = Caches()
+        self.tracker = TaintDeadlineTracker(self.caches.lister.items_on, TolerationRule())
         self.queue = DeskQueue(self, rates, workers=workers)
         self.pods = self.queue._pods
 
@@ -52,6 +54,13 @@ class Desk:
         for pod in pods:
             self.pods[pod.deadline.key] = pod
             self.queue._add(pod)
+
+    def track(self, key: str) -> None:
+        """Let the caches and the tracker show a queued pod."""
+        deadline = self.pods[key].deadline
+        pod = Pod(namespace=deadline.namespace, name=deadline.name, uid=deadline.uid, node=deadline.node)
+        self.caches.apply(None, pod)
+        self.tracker.deadlines[key] = deadline
 
     def drop(self, name: str) -> None:
         [key] = [key for key in self.pods if key.endswith(f"/{name}")]
@@ -72,11 +81,11 @@ class DeskQueue(EvictionQueue):
     """Each node is a zone of its own."""
 
     def __init__(self, desk: Desk, rates: UserTaintRates, *, workers: int) -> None:
-        caches = Caches()
+        lister = desk.caches.lister
         services = TaintingDependencies(
             api=FakeApi(),
-            evictor=Evictor(clock=desk.clock, view=caches.lister),
-            lister=caches.lister,
+            evictor=Evictor(clock=desk.clock, view=lister),
+            lister=lister,
             clock=desk.clock,
             reporter=FakeTaintReporter(),
             stale=lambda: None,
@@ -84,8 +93,7 @@ class DeskQueue(EvictionQueue):
             namespace="trimtab",
         )
         spec = TaintManagerSpec(mode="EvictPods", user_taint_rates=rates)
-        tracker = TaintDeadlineTracker(caches.lister.items_on, TolerationRule())
-        super().__init__(services, spec, tracker, workers=workers)
+        super().__init__(services, spec, desk.tracker, workers=workers)
         self._desk = desk
 
     def change_rates(self, rates: UserTaintRates) -> None:
@@ -221,7 +229,8 @@ async def test_pod_of_failed_node_bypasses_rates() -> None:
     assert await desk.run(4) == []
     assert await desk.run(3) == ["p2"]
     desk.unlimited_from["p3"] = desk.clock.now() - 100
-    desk.queue.work.reschedule("n/p3", desk.queue._limited_for(desk.pods["n/p3"]))
+    desk.track("n/p3")
+    desk.queue.deadline_changed("n/p3")
     assert await desk.run(2) == ["p3"]
 
 

@@ -24,6 +24,7 @@ from trimtab.api.taint_manager import NAME, OBSERVE, TAINT_AND_EVICT, StuckNode,
 from trimtab.controller.loop import ControllerLoop, NotReadyReason, TaskSupervisor
 from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
+from trimtab.controller.reporter import report_safely
 from trimtab.controller.status_reporter import StatusReporter
 from trimtab.controller.timers import Timers
 from trimtab.disruption.evictor.requests import TAINTING
@@ -191,7 +192,8 @@ class ActiveTasks:
         self.since_annotations.resync()
         if self._services.verify_watches is not None:
             self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
-        await self._find_stuck_nodes()  # the first status already reports them
+        with report_safely("stuck nodes"):
+            await self._find_stuck_nodes()  # the first status already reports them
         self._tasks.start_periodic("stuck nodes", self._find_stuck_nodes, STUCK_NODES_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
         self._tasks.start("deadline timers", self._deadline_timers.run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import numpy as np
@@ -98,6 +98,9 @@ class Diagnosis(Struct, frozen=True, eq=False):
 _MAX_MASKS: Final = 512
 _MAX_SPECS: Final = 16_384
 
+_FEW_SPECS: Final = 8
+"""Number of specs of deleted pods that may stay cached. Large specs need some hundred kilobytes each."""
+
 
 class NodeVerdict(Struct, frozen=True, gc=False):
     """Whether a pod fits on a node.
@@ -179,6 +182,16 @@ class FeasibilityChecker:
     def filters(self) -> tuple[Filter, ...]:
         """Return the filters in kube-scheduler's order."""
         return self._filters
+
+    def is_stale(self, used: Set[int]) -> bool:
+        """Return whether this instance, its filters or scores cache results for many specs that no pod has any longer.
+
+        Each cached result keeps its spec. Drop the instance then.
+
+        Args:
+            used: the ids of the specs that existing pods have.
+        """
+        return sum(spec not in used for spec in self._asked) > _FEW_SPECS
 
     def refusal(self, pod: Pod) -> str | None:
         """Return the reason if the pod is rejected before any node is examined, otherwise ``None``."""

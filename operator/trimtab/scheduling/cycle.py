@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import compress
 from time import perf_counter
@@ -151,6 +151,15 @@ class Scheduler(Loop):
         self._placers.pop(scheduler, None)
         self._planner = None
 
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.snapshot.SpecCache`."""
+        if any(placer.is_stale(used) for placer in [*self._placers.values()]):
+            self._drop_placers()
+
+    def _drop_placers(self) -> None:
+        self._placers.clear()
+        self._planner = None
+
     async def _close(self) -> None:
         self.close()
 
@@ -235,6 +244,7 @@ class Scheduler(Loop):
         return [queued for queued in left if queued.pod.uid not in uids]
 
     def _make_placers(self, snapshot: Snapshot) -> None:
+        snapshot.add_cache(self)
         for scheduler, profile in self._profiles.items():
             if scheduler not in self._placers:
                 self._placers[scheduler] = Placer(snapshot, profile)
@@ -256,8 +266,7 @@ class Scheduler(Loop):
         except PlanError as error:
             culprit = batch[error.number]
             log.exception("Failed to schedule pod %s; retrying", culprit.pod.key, exc_info=error.__cause__)
-            self._placers.clear()  # their caches may have caused the error
-            self._planner = None
+            self._drop_placers()  # their caches may have caused the error
             self._queue.retry(culprit, self._clock.monotonic())
             self._reporter.failed(culprit.pod, "", str(error))
             return []

@@ -152,7 +152,6 @@ class SchedulingQueue:
         self._in_flight: dict[str, QueuedPod] = {}
         self._missed: dict[int, _Events] = {}  # the events since a number of observed events
         self._missed_results: dict[object, tuple[Pod, bool]] = {}
-        self._missed_until = 0
         self._flushed = 0.0
 
     def __len__(self) -> int:
@@ -194,6 +193,8 @@ class SchedulingQueue:
         if known is not None:
             self._withdraw(known)
             self._count(known, None)
+        if not self._in_flight:
+            self._forget_missed()
 
     def pop(self, limit: int, now: float) -> list[QueuedPod]:
         """Return the next pods to schedule, in order. Each is in flight until it is removed, rejected or retried.
@@ -318,6 +319,7 @@ class SchedulingQueue:
     def observe(self, event: ClusterEvent) -> None:
         """Record a change of the cluster. :meth:`evaluate` determines which pods it can make schedulable."""
         self._logged += 1
+        self._forget_missed()
         if not self.awaits_events:
             self._log.clear()  # no pod waits for it
             self._evaluated = self._logged
@@ -411,15 +413,16 @@ class SchedulingQueue:
             return None
         return list(islice(reversed(self._log), missed))[::-1]
 
+    def _forget_missed(self) -> None:
+        self._missed.clear()
+        self._missed_results.clear()
+
     def _missed_help(self, queued: QueuedPod, group: _Group) -> bool:
         """Return whether an event that can help a pod was observed after the pod was popped.
 
-        A cycle rejects many pods of a group, so the result is cached until the next event.
+        A cycle rejects many pods of a group, so the result is cached until the next event, or until a pod is removed
+        while none is in flight.
         """
-        if self._missed_until != self._logged:
-            self._missed.clear()
-            self._missed_results.clear()
-            self._missed_until = self._logged
         key = (*group, queued.popped_at)
         known = self._missed_results.get(key)
         if known is None:

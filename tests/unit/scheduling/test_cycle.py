@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.fakes.scheduler import SCHEDULER, SchedulerWorld
 from tests.fakes.scheduler import plan_on_the_loop as plan_on_the_loop
 from trimtab.kube import time_slice
 from trimtab.kube.api import Conflict, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.objects import PodSpec
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
 from trimtab.scheduling import cycle
 from trimtab.scheduling.binder import CONCURRENCY
@@ -394,3 +396,22 @@ async def test_binding_that_has_not_been_sent_can_be_cancelled() -> None:
         await asyncio.sleep(5)
         assert len(world.sent) == len(world.reports.bound) == 64
         assert world.reports.attempts[waiting] == 2
+
+
+async def test_specs_of_deleted_pods_are_not_kept() -> None:
+    """Each of these pods has a spec of its own. The placer caches results for every spec."""
+    async with SchedulerWorld() as world:
+        world.put(sized("n1"), pending("waits", cpu="5"), *(pending(f"p{each}", cpu=str(6 + each)) for each in range(20)))
+        await asyncio.sleep(1)
+        specs = [reject.pod.spec for reject in world.reports.rejects if reject.pod.name != "waits"]
+        world.reports.rejects.clear()
+        for each in range(20):
+            world.delete(f"shop/p{each}")
+        await asyncio.sleep(1)
+        async with world.caches.shared.borrow() as snapshot:
+            snapshot.forget_removed()
+        unused = [PodSpec(termination_grace_period=each) for each in range(20)]
+        assert [sys.getrefcount(each) for each in specs] == [sys.getrefcount(each) for each in unused]
+        world.put(sized("n1", cpu="5"))
+        await asyncio.sleep(10)
+        assert world.reports.bound == {"shop/waits": "n1"}

@@ -322,6 +322,49 @@ class TestOtherNamespaces:
 
         assert ups(made) == {"small": (0, 2)}
 
+    def test_nodes_that_several_namespaces_block_leave_others_to_be_judged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """None of the namespaces blocks more nodes than a namespace may block."""
+        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
+        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
+
+        world = self.with_blocked_nodes([f"tenant-{each % 4}" for each in range(12)])
+
+        for _ in range(20):
+            assert ups(world.plan()) == {"small": (0, 2)}
+            world.now += 10
+
+    def test_nodes_after_many_blocked_ones_are_judged_in_one_of_the_next_plans(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each blocked node is blocked by another namespace."""
+        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
+        world = self.with_blocked_nodes([f"tenant-{each}" for each in range(14)])
+        made = []
+
+        for _ in range(20):
+            made.append(ups(world.plan()))
+            world.now += 10
+
+        assert {"small": (0, 2)} in made
+        assert {} in made
+
+    @staticmethod
+    def with_blocked_nodes(namespaces: list[str]) -> World:
+        """A node for each of these namespaces with a bare pod that blocks its drain, and a node after them without."""
+        big, small = group("big", "0.8", size=len(namespaces) + 1, cpu="8"), group("small", "0.3", cpu="4")
+        blocked = [worker(f"a{each:02}", big, cpu="8") for each in range(len(namespaces))]
+        for there, _ in blocked:
+            there.taint("tenant")
+        bare = [
+            pod(f"x-{each}", namespace).cpu("4500m").memory("1Gi").on(f"a{each:02}").tolerates().ready()
+            for each, namespace in enumerate(namespaces)
+        ]
+        return World(
+            big, small, blocked, worker("n1", big, cpu="8"), bare, [web(f"web-{each}", "n1") for each in range(5)]
+        )
+
     def test_blocked_nodes_of_one_group_cost_nothing_for_the_nodes_of_another(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -23,9 +25,16 @@ from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
 
 MAX_JUDGED: Final = 100
-"""Maximum number of nodes for which the planner evaluates the drain rules."""
+"""Maximum number of nodes for which the planner evaluates the drain rules.
+
+The first half are the best-ranked nodes. The other half are the nodes that follow a different place of the ranking in
+each plan. Otherwise, 100 nodes whose drain is blocked would keep all nodes after them from ever being evaluated.
+"""
 MAX_BLOCKED: Final = 20
-"""Number of nodes whose drain the pods of a namespace may block before other nodes with its pods are judged last."""
+"""Number of nodes whose drain the pods of a namespace may block before other nodes with its pods are judged last.
+
+Once namespaces have together blocked half of :data:`MAX_JUDGED` nodes, this applies to each of them.
+"""
 MAX_PODS: Final = 600
 """Maximum number of pods that must move from a set of nodes. Each trial places all of them."""
 
@@ -68,6 +77,7 @@ class ReplacementCandidates:
         receivers: Collection[str] = (),
     ) -> None:
         self._snapshot, self._spec, self._receivers = snapshot, inputs.spec, receivers
+        self._now = inputs.now
         budgets = BudgetLedger(snapshot)
         context = DrainContext(
             snapshot, budgets, inputs.now, local_storage_blocks=inputs.spec.skip_nodes_with_local_storage
@@ -123,7 +133,9 @@ class ReplacementCandidates:
             if drain.blocking is not None:
                 namespace = drain.blocking.namespace
                 blocked[namespace] += 1
-                if blocked[namespace] == MAX_BLOCKED:
+                if blocked.total() >= MAX_JUDGED // 2:
+                    often.update(blocked)
+                elif blocked[namespace] == MAX_BLOCKED:
                     often.add(namespace)
                 continue
             evicted += drain.evicted
@@ -139,16 +151,19 @@ class ReplacementCandidates:
             self._classes.take_back(evicted)
 
     def _in_turn(self, family: NodeGroup | None, often: Collection[str]) -> Iterator[tuple[Node, NodeGroup]]:
-        """Yield the nodes by rank, but nodes with pods of namespaces that have blocked many nodes come last.
+        """Yield the best-ranked nodes, and then the others from a place on that differs from plan to plan.
+
+        Nodes with pods of namespaces that have blocked many nodes come last.
 
         Args:
             family: the group whose nodes are yielded; ``None`` for all groups.
             often: namespaces whose pods have blocked the drain of many nodes so far. The caller updates it.
         """
+        ranked = [each for each in self._ranked if family is None or each[1].id == family.id]
+        first, others = ranked[: MAX_JUDGED // 2], ranked[MAX_JUDGED // 2 :]
+        begin = random.Random(int(self._now)).randrange(len(others) or 1)
         last = []
-        for node, group in self._ranked:
-            if family is not None and group.id != family.id:
-                continue
+        for node, group in chain(first, others[begin:], others[:begin]):
             if often and any(pod.namespace in often for _, pod in self._snapshot.items_on(node.name)):
                 last.append((node, group))
             else:

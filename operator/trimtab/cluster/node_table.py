@@ -9,9 +9,10 @@ are evaluated once per distinct label value instead of once per node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from sys import getrefcount
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -295,6 +296,18 @@ def _reference_count_of_unshared_value() -> int:
 _UNREFERENCED: Final = _reference_count_of_unshared_value()
 
 
+class SpecCache(Protocol):
+    """A cache of results for pods that outlives a plan."""
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """Drop what is cached for specs that no pod has any longer. Called while no planner uses the snapshot.
+
+        Args:
+            used: the ids of the specs that existing pods have.
+        """
+        ...
+
+
 class NodeTable:
     """Stores each node in a numbered *slot*, the index of the node in all arrays.
 
@@ -324,6 +337,7 @@ class NodeTable:
         conditions_version: a number that increases when the status of a condition changes.
         revision: a number that increases when a node is added, replaced or removed.
         images_version: a number that increases when a node's images change.
+        caches: the caches that :meth:`~trimtab.cluster.snapshot.Snapshot.forget_removed` clears.
     """
 
     def __init__(self) -> None:
@@ -342,6 +356,7 @@ class NodeTable:
         self.conditions_version = 0
         self.revision = 0
         self.images_version = 0
+        self.caches: WeakSet[SpecCache] = WeakSet()
         self._touched: list[int] = []
         self._forgotten = 0
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}

@@ -7,10 +7,9 @@ does not depend on the order in which objects arrived.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Set
+from collections.abc import ItemsView, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
-from weakref import WeakSet
+from typing import Final
 
 import msgspec
 
@@ -33,18 +32,6 @@ The kind is a string instead of a type, so that the garbage collector does not t
 
 _MANY: Final = 64
 """Number of changes above which it is faster to undo them in one array operation."""
-
-
-class SpecCache(Protocol):
-    """A cache that outlives a plan and keeps the specs of pods."""
-
-    def forget_removed(self, used: Set[int]) -> None:
-        """Drop what is cached for specs that no pod has any longer. Called while no planner uses the snapshot.
-
-        Args:
-            used: the ids of the specs that existing pods have.
-        """
-        ...
 
 
 class Snapshot:
@@ -71,7 +58,6 @@ class Snapshot:
         self.volume_users = self._accounting.volume_users
         self._journal: list[Change] = []
         self._depth = 0
-        self._caches: WeakSet[SpecCache] = WeakSet()
         for obj in objects:
             self.put(obj)
 
@@ -244,12 +230,8 @@ class Snapshot:
         with self.fork():
             self._accounting.forget_removed(used)
             self.nodes.release_columns()
-        for cache in [*self._caches]:
+        for cache in [*self.nodes.caches]:
             cache.forget_removed(used)
-
-    def add_cache(self, cache: SpecCache) -> None:
-        """Register a cache for :meth:`forget_removed`. The registration ends when the cache is garbage-collected."""
-        self._caches.add(cache)
 
     def undo(self, mark: int) -> None:
         """Undo all changes since ``mark``, in reverse order."""

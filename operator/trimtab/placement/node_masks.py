@@ -6,7 +6,7 @@ taint set instead of once per node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -121,6 +121,10 @@ class NodeMasks:
             self._kept[labels] = found
         return found
 
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - masks are cheap to compute again
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._kept.clear()
+
     def _find(self, nodes: NodeTable, key: LabelRequirement | NodeSelectorTerm | Labels) -> BoolArray | None:
         if self._version != nodes.version or len(self._kept) >= _MAX_MASKS:
             self._kept.clear()
@@ -147,6 +151,7 @@ def _masks_of(nodes: NodeTable) -> NodeMasks:
     found = _MASKS.get(nodes)
     if found is None:
         found = _MASKS[nodes] = NodeMasks()
+        nodes.caches.add(found)
     return found
 
 

@@ -16,6 +16,7 @@ nodes for each of thousands of owners would need hundreds of megabytes.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -131,6 +132,11 @@ class SpreadTables:
             found = self._inclusions[key] = NodeInclusion(*key)
         return found
 
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - domains are cheap to compute again
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._inclusions.clear()
+        self._domains.clear()
+
     def domains(self, snapshot: Snapshot, inclusion: NodeInclusion) -> Domains:
         """Return the current domains of an inclusion. They are cached, so callers must not change them."""
         if self._version != snapshot.nodes.version:
@@ -198,6 +204,7 @@ def tables_of(nodes: NodeTable) -> SpreadTables:
     found = _TABLES.get(nodes)
     if found is None:
         found = _TABLES[nodes] = SpreadTables()
+        nodes.caches.add(found)
     return found
 
 

@@ -152,7 +152,7 @@ class Scheduler(Loop):
         self._planner = None
 
     def forget_removed(self, used: Set[int]) -> None:
-        """See :class:`~trimtab.cluster.snapshot.SpecCache`."""
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
         if any(placer.is_stale(used) for placer in [*self._placers.values()]):
             self._drop_placers()
 
@@ -244,7 +244,7 @@ class Scheduler(Loop):
         return [queued for queued in left if queued.pod.uid not in uids]
 
     def _make_placers(self, snapshot: Snapshot) -> None:
-        snapshot.add_cache(self)
+        snapshot.nodes.caches.add(self)
         for scheduler, profile in self._profiles.items():
             if scheduler not in self._placers:
                 self._placers[scheduler] = Placer(snapshot, profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from trimtab.kube.rules.selectors import matches_node_selector, matches_node_ter
 from trimtab.kube.rules.taints import find_untolerated_taint
 from trimtab.placement.filters.nodes import NamedNodes, NodeUnschedulable
 from trimtab.placement.node_masks import affinity_mask, matches_required, term_mask, untolerated_mask
+from trimtab.placement.placer import Placer
 
 KEYS, VALUES, NAMES = ("a", "b", "gen"), ("x", "y", "", "3", "7", "+8", "07", "9" * 20), ("n1", "n2", "n3", "n4")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -158,3 +160,18 @@ def test_pod_tolerating_a_cordon_is_not_affected():
     rule = NodeUnschedulable(Snapshot([node("n1").cordoned().build()]))
     assert rule.concerns(pod().build())
     assert not rule.concerns(pod().tolerates("node.kubernetes.io/unschedulable").build())
+
+
+def test_selectors_of_deleted_pods_are_not_kept() -> None:
+    """The masks and the domains of topology spread are cached for the lifetime of the snapshot."""
+    snapshot = Snapshot([node("n1").build(), node("n2").build()])
+    wanting = pod("web-1").labels(app="web").node_selector(disk="ssd").spread().build()
+    selector = wanting.spec.node_selector
+    Placer(snapshot).feasible(wanting)
+    del wanting
+    kept = sys.getrefcount(selector)
+
+    snapshot.forget_removed()
+
+    unused = Labels({"disk": "hdd"})
+    assert kept > sys.getrefcount(selector) == sys.getrefcount(unused)

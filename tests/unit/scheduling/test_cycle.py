@@ -401,7 +401,9 @@ async def test_binding_that_has_not_been_sent_can_be_cancelled() -> None:
 async def test_specs_of_deleted_pods_are_not_kept() -> None:
     """Each of these pods has a spec of its own. The placer caches results for every spec."""
     async with SchedulerWorld() as world:
-        world.put(sized("n1"), pending("waits", cpu="5"), *(pending(f"p{each}", cpu=str(6 + each)) for each in range(20)))
+        world.put(
+            sized("n1"), pending("waits", cpu="5"), *(pending(f"p{each}", cpu=str(6 + each)) for each in range(20))
+        )
         await asyncio.sleep(1)
         specs = [reject.pod.spec for reject in world.reports.rejects if reject.pod.name != "waits"]
         world.reports.rejects.clear()

@@ -292,10 +292,10 @@ _CHANGES: Final = 4096
 """
 
 _FEW: Final = 8
-_FEW_TERMS: Final = 200
-"""The index is not rebuilt before it has more than this number of classes of deleted pods.
+_FEW_LABELS: Final = 1000
+"""The index is not rebuilt before it has more than these numbers of specs, and of labels in classes, of deleted pods.
 
-Fewer use at most a megabyte.
+Fewer use at most a megabyte. The classes of pods with many labels use more memory than others.
 """
 
 
@@ -550,7 +550,13 @@ class AffinityIndex:
             used: the ids of the specs that existing pods have.
         """
         gone = sum(key[1] not in used for key in self._carrying)
-        return gone > max(_FEW, len(self._carrying) // 5) or self._empty > max(_FEW_TERMS, len(self._classes) // 5)
+        if gone > max(_FEW, len(self._carrying) // 5):
+            return True
+        if not self._empty:
+            return False
+        labels = sum(1 + len(group.labels) for group in self._classes.values())
+        empty = sum(1 + len(group.labels) for group in self._classes.values() if not group.by_slot)
+        return empty > max(_FEW_LABELS, labels // 5)
 
     def prune(self) -> None:
         """Remove the terms that no bound pod has any longer, so that their counters are no longer updated.

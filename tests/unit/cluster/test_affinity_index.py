@@ -212,3 +212,17 @@ def test_index_of_mostly_deleted_pods_is_rebuilt():
     index = snapshot.affinity
     with snapshot.fork():
         assert snapshot.affinity is index
+
+
+def test_index_is_rebuilt_if_few_deleted_pods_had_many_labels():
+    snapshot = Snapshot([node("n1").allocatable(pods=5000).build(), pod("a").labels(app="a").on("n1").build()])
+    index = snapshot.affinity
+    for number in range(20):
+        snapshot.put(pod("large").labels(**{f"l{number}-{each}": "v" for each in range(100)}).on("n1").build())
+    snapshot.forget_removed()
+    assert snapshot.affinity is not index
+    index = snapshot.affinity
+    for number in range(20):
+        snapshot.put(pod("large").labels(app=str(number)).on("n1").build())
+    snapshot.forget_removed()
+    assert snapshot.affinity is index

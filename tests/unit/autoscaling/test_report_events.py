@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -321,6 +322,21 @@ def test_reported_events_are_bounded_and_not_repeated_early(steps: list[tuple[in
             assert before[0] == text
             assert now - before[1] < 100
         assert len(recent) <= 10
+
+
+def test_reported_messages_are_not_kept() -> None:
+    """Tenants can make messages as long as some kilobytes, and the messages of 20,000 pods are remembered."""
+    recent = RecentlyReported()
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            recent.note(str(number), f"{number} " + "x" * 4000, now=1.0)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
+    assert not recent.is_new("7", "7 " + "x" * 4000, now=2.0)
+    assert recent.is_new("7", "8 " + "x" * 4000, now=2.0)
 
 
 class TestBlockedNodes:

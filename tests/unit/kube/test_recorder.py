@@ -168,6 +168,27 @@ async def test_a_series_keeps_its_count_while_its_object_is_over_the_rate(api, c
     assert events.statistics().dropped == {}
 
 
+async def test_series_that_has_ended_is_not_kept_and_its_count_is_written(api, clock):
+    limits = RecorderLimits(object_burst=1, object_rate=1 / 3600)
+    async with recorder(api, clock, limits=limits) as events:
+        tell(events)
+        await drained(events)
+        for _ in range(5):
+            tell(events)
+        clock.time += 361
+        tell(events, NODE)
+        await drained(events)
+        assert sorted(each.get("series", {}).get("count", 1) for each in stored(api)) == [1, 6]
+        assert [each.regarding for each in events._correlator._events] == [NODE]
+
+
+async def test_long_notes_are_not_kept(api, clock):
+    async with recorder(api, clock) as events:
+        tell(events, note="x" * 100_000)
+    assert [len(each.note.encode()) for each in events._correlator._events] == [1024]
+    assert len(stored(api)[0]["note"].encode()) == 1024
+
+
 async def test_sending_is_paced(api, clock):
     limits = RecorderLimits(burst=2, rate=1)
     async with recorder(api, clock, limits=limits) as events:

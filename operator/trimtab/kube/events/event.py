@@ -138,19 +138,20 @@ class RecentlyReported:
     def __init__(self, *, window: float = REPEAT_WINDOW, most: int = MAX_REMEMBERED) -> None:
         self._window = window
         self._most = most
-        self._reported: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """The hash of the message and its time. Tenants can make messages as long as some kilobytes."""
 
     def __len__(self) -> int:
         return len(self._reported)
 
     def last(self, key: str) -> float:
         """Return when a message was last reported for a key, or 0 if none was."""
-        return self._reported.get(key, ("", 0.0))[1]
+        return self._reported.get(key, (0, 0.0))[1]
 
     def is_new(self, key: str, text: str, *, now: float) -> bool:
         """Return whether the message for a key should be reported, because it has changed or the window has passed."""
-        text_before, at = self._reported.get(key, ("", -self._window))
-        return text_before != text or now - at >= self._window
+        before = self._reported.get(key)
+        return before is None or before[0] != hash(text) or now - before[1] >= self._window
 
     def first(self, key: str, text: str, *, now: float) -> bool:
         """Return whether the message for a key should be reported, and if so record that it is."""
@@ -161,7 +162,7 @@ class RecentlyReported:
 
     def note(self, key: str, text: str, *, now: float) -> None:
         """Record that a message was reported for a key."""
-        self._reported[key] = (text, now)
+        self._reported[key] = (hash(text), now)
         self._reported.move_to_end(key)
         while len(self._reported) > self._most:
             self._reported.popitem(last=False)

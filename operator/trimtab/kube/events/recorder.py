@@ -21,7 +21,7 @@ from msgspec import Struct
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
-from trimtab.kube.events.event import NORMAL, Event, Occurrence, event_name
+from trimtab.kube.events.event import MAX_NOTE_BYTES, NORMAL, Event, Occurrence, event_name, truncate
 from trimtab.kube.resources import EVENTS, ObjectReference
 from trimtab.kube.retry import Backoff
 from trimtab.kube.token_bucket import TokenBucket
@@ -118,9 +118,24 @@ class EventCorrelator:
         self._number = max(self._number + 1, int(now * 1e9))
         return event_name(occurrence.regarding, self._number)
 
+    def expire(self, monotonic: float) -> list[Event]:
+        """Forget the series that no occurrence can join any longer.
+
+        Returns:
+            Those whose latest count was not written and that are not queued.
+        """
+        expired = []
+        for occurrence, event in self._events.items():
+            if monotonic - self._seen[occurrence] <= self._limits.window:
+                break
+            expired.append(event)
+        for event in expired:
+            del self._events[event.occurrence], self._seen[event.occurrence]
+        return [event for event in expired if _is_unwritten(event)]
+
     def unwritten(self) -> Iterator[Event]:
         """Yield the events whose latest count was not written and that are not queued."""
-        return (event for event in self._events.values() if 0 < event.written < event.count and not event.queued)
+        return filter(_is_unwritten, self._events.values())
 
     def _remember(self, occurrence: Occurrence, event: Event, monotonic: float) -> None:
         self._events[occurrence] = event
@@ -140,6 +155,10 @@ class EventCorrelator:
         if len(self._buckets) > self._limits.remembered:
             self._buckets.popitem(last=False)
         return bucket.take(monotonic)
+
+
+def _is_unwritten(event: Event) -> bool:
+    return 0 < event.written < event.count and not event.queued
 
 
 logger = logging.getLogger(__name__)
@@ -314,14 +333,18 @@ class EventRecorder:
     ) -> None:
         """See :meth:`Recorder.event`."""
         self._recorded += 1
+        note = truncate(note, MAX_NOTE_BYTES)  # a series keeps it, and tenants can make it longer
         occurrence = Occurrence(
             regarding=regarding, reason=reason, action=action, note=note, type=type, related=related
         )
         if self._stopping:
             self._drop(occurrence, STOPPED)
             return
+        monotonic = self._clock.monotonic()
+        for expired in self._correlator.expire(monotonic):
+            self._enqueue(expired)
         repeated = self._correlator.repeated
-        event = self._correlator.observe(occurrence, now=self._clock.now(), monotonic=self._clock.monotonic())
+        event = self._correlator.observe(occurrence, now=self._clock.now(), monotonic=monotonic)
         if event is not None:
             self._enqueue(event)
         elif self._correlator.repeated == repeated:

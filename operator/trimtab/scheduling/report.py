@@ -41,7 +41,7 @@ from trimtab.kube.events.event import NORMAL, WARNING, Occurrence, RecentlyRepor
 from trimtab.kube.events.paced import PacedEvents
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Pod, PodCondition
-from trimtab.kube.resources import PODS, pod_reference
+from trimtab.kube.resources import PODS, ObjectReference, pod_reference
 from trimtab.kube.retry import Backoff
 from trimtab.kube.token_bucket import ALWAYS, TokenBucket
 from trimtab.scheduling.planner import Reject, scheduler_of
@@ -56,11 +56,12 @@ MAX_CONDITION_BYTES: Final = 4096
 """Maximum length of the condition's message. It contains names that users choose, such as keys of taints."""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
 def _kind_of(message: str) -> str:
     """Return the message with its numbers removed.
 
-    The result is cached, because many pods share the messages of a cycle.
+    The result is cached, because many pods share the messages of a cycle. The cache is small, because names that tenants
+    choose make messages as long as some kilobytes.
     """
     return without_numbers(message)
 
@@ -389,14 +390,15 @@ MAX_NAMESPACE_EVENTS: Final = 2_000
 
 
 class _Event(Struct, frozen=True, gc=False):
-    """A queued event on a pod."""
+    """A queued event on a pod. It refers to no Pod, whose spec would be kept after the pod was deleted."""
 
-    pod: Pod
+    pod: ObjectReference
+    node: str
     reason: str
     action: str
     note: str
     type: str = NORMAL
-    related: Pod | None = None
+    related: ObjectReference | None = None
 
 
 class EventBacklog:
@@ -513,7 +515,7 @@ class SchedulerReporter:
         self._conditions.discard(pod.uid)
         self._forget(pod.uid)
         note = f"Successfully assigned {pod.key} to {node}"
-        self._backlog.put(_Event(pod, reasons.SCHEDULED, "Binding", note))
+        self._put_event(pod, reasons.SCHEDULED, "Binding", note)
 
     def rejected(self, reject: Reject, *, seconds: float) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.rejected`."""
@@ -528,7 +530,7 @@ class SchedulerReporter:
         else:  # the request that nominates the pod writes the condition, too
             self._conditions.discard(pod.uid)
             self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=NOMINATION_DELAY)
-        self._backlog.put(_Event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING))
+        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING)
 
     def failed(self, pod: Pod, node: str, message: str) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.failed`."""
@@ -538,7 +540,7 @@ class SchedulerReporter:
         self._metrics.attempt(ERROR, scheduler).inc()
         self._forget(pod.uid)
         self._conditions.put(pod, reasons.SCHEDULER_ERROR, message)
-        self._backlog.put(_Event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING))
+        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING)
 
     def gated(self, pod: Pod) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.gated`."""
@@ -548,7 +550,7 @@ class SchedulerReporter:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.preempted`."""
         self._totals_of(scheduler_of(preemptor)).preempted += 1
         note = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._backlog.put(_Event(victim, reasons.PREEMPTED, "Preempting", note, related=preemptor))
+        self._put_event(victim, reasons.PREEMPTED, "Preempting", note, related=_reference_to(preemptor))
 
     # --- called by the informer of pods -----------------------------------------------------------------------------
 
@@ -617,6 +619,18 @@ class SchedulerReporter:
         if not messages[known.message]:
             del messages[known.message]
 
+    def _put_event(
+        self,
+        pod: Pod,
+        reason: str,
+        action: str,
+        note: str,
+        type: str = NORMAL,  # noqa: A002  the API's own name
+        *,
+        related: ObjectReference | None = None,
+    ) -> None:
+        self._backlog.put(_Event(_reference_to(pod), pod.node, reason, action, note, type, related))
+
     def _next_event(self) -> Occurrence | None:
         """Remove and return the next event, without those that were reported recently."""
         now = self._clock.monotonic()
@@ -631,19 +645,19 @@ class SchedulerReporter:
         return None
 
     def _occurrence(self, event: _Event) -> Occurrence:
-        pod, related = event.pod, event.related
-        log.info(
-            "Emitted event %s about pod %s: %s",
-            event.reason,
-            pod.key,
-            event.note,
-            extra=pod_fields(pod.key, pod.uid, pod.node),
-        )
+        pod = event.pod
+        key = f"{pod.namespace}/{pod.name}"
+        fields = pod_fields(key, pod.uid, event.node)
+        log.info("Emitted event %s about pod %s: %s", event.reason, key, event.note, extra=fields)
         return Occurrence(
-            regarding=pod_reference(pod.key, pod.uid),
+            regarding=pod,
             reason=event.reason,
             action=event.action,
             note=event.note,
             type=event.type,
-            related=None if related is None else pod_reference(related.key, related.uid),
+            related=event.related,
         )
+
+
+def _reference_to(pod: Pod) -> ObjectReference:
+    return pod_reference(pod.key, pod.uid)

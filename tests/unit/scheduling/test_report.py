@@ -23,6 +23,7 @@ from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError
 from trimtab.kube.events.paced import BURST, RATE
 from trimtab.kube.objects import Pod, PodCondition
+from trimtab.kube.resources import pod_reference
 from trimtab.kube.verbs import STRATEGIC_PATCH
 from trimtab.scheduling import report
 from trimtab.scheduling.planner import Reject
@@ -411,11 +412,11 @@ def test_backlog_keeps_the_latest_event_of_each_pod(operations: list[tuple[str, 
             event = backlog.pop()
             assert (event is None) == (not model)
             if event is not None:
-                assert model.pop(event.pod.key) == int(event.note)
+                assert model.pop(f"{event.pod.namespace}/{event.pod.name}") == int(event.note)
         else:
             number += 1
             queued = pending(f"p{operation[1]}", namespace=operation[0])
-            backlog.put(report._Event(queued, "Scheduled", "Binding", str(number)))
+            backlog.put(report._Event(pod_reference(queued.key, queued.uid), "", "Scheduled", "Binding", str(number)))
             model[queued.key] = number
         assert len(backlog) == len(model)
 

@@ -505,6 +505,7 @@ class NodeTable:
             for key in [key for key in self._columns if key not in self._known]:
                 if getrefcount(self._columns[key]) <= _UNREFERENCED:
                     del self._columns[key]
+            self._columns = dict(self._columns)  # a dictionary never shrinks by itself
 
     def renumber(self) -> None:
         """Renumber the domains, taint sets and condition sets without gaps.

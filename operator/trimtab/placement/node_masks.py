@@ -116,8 +116,11 @@ class NodeMasks:
         found = self._find(nodes, labels)
         if found is None:
             found = nodes.used.copy()
-            for key, value in labels.items():
-                found &= self.requirement(nodes, LabelRequirement(key, "In", (value,)))
+            if all(key in nodes.label_keys for key in labels):
+                for key, value in labels.items():
+                    found &= self.requirement(nodes, LabelRequirement(key, "In", (value,)))
+            else:  # a pod may select thousands of labels that no node has
+                found[:] = False
             self._kept[labels] = found
         return found
 
@@ -160,8 +163,11 @@ def _on_labels(nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
 
     NotIn and DoesNotExist match nodes without the label; the other operators do not.
     """
-    column = nodes.column(requirement.key)
     holds: BoolArray
+    if requirement.key not in nodes.label_keys:  # tenants can name thousands of labels, each of which needs a column
+        holds = np.full(nodes.capacity, requirement.operator in ("DoesNotExist", "NotIn"))
+        return holds
+    column = nodes.column(requirement.key)
     match requirement.operator:
         case "Exists":
             holds = column.ids >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 
 import numpy as np
@@ -173,6 +174,17 @@ def test_unknown_topology_keys_share_an_array_and_are_released():
     snapshot._accounting.forget_affinity()
     with snapshot.fork():
         assert len(columns) <= 64
+
+
+def test_table_of_columns_shrinks() -> None:
+    nodes = Snapshot([node("n1")]).nodes
+    small = sys.getsizeof(nodes._columns)
+    for each in range(1000):
+        nodes.column(f"l{each}")
+
+    nodes.release_columns()
+
+    assert sys.getsizeof(nodes._columns) == small
 
 
 def test_counters_of_an_unknown_key_count_after_a_node_gets_the_label():

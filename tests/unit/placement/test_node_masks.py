@@ -175,3 +175,19 @@ def test_selectors_of_deleted_pods_are_not_kept() -> None:
 
     unused = Labels({"disk": "hdd"})
     assert kept > sys.getrefcount(selector) == sys.getrefcount(unused)
+
+
+def test_labels_that_no_node_has_need_no_columns() -> None:
+    snapshot = Snapshot([node("n1").labels(disk="ssd").build()])
+    many = {f"l{each}": "v" for each in range(100)}
+    expressions = [expression(f"e{each}", "In", "v") for each in range(100)]
+    selecting = pod("web-1").node_selector(many, disk="ssd").build()
+    requiring = pod("web-2").node_affinity(*expressions).build()
+    placer = Placer(snapshot)
+    placer.feasible(pod("web-0").node_selector(disk="ssd").build())
+    columns = len(snapshot.nodes._columns)
+
+    assert not placer.feasible(selecting).any()
+    assert not placer.feasible(requiring).any()
+
+    assert len(snapshot.nodes._columns) == columns

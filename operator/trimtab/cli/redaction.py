@@ -8,7 +8,8 @@ hooks, which may contain passwords and tokens. Fields of later Kubernetes versio
 In the remaining fields, free text is removed (messages of conditions, of failed machines and of trimtab's own custom
 resources, because these quote other programs), credentials are removed from images (everything before ``@``), and
 identifiers of the cloud are replaced with pseudonyms. Pseudonyms are digests, so that equal identifiers remain equal in
-all files, for planners and for ``trimtab diff``.
+all files, for planners and for ``trimtab diff``. Labels are kept, because planners compare them. The labels of nodes
+can contain identifiers of the cloud, such as the name of a resource group.
 
 Of trimtab's own custom resources, the files contain the fields of their types (:mod:`trimtab.api`), without the
 certificates of scheduler extenders.

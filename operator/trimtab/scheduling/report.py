@@ -60,8 +60,8 @@ MAX_CONDITION_BYTES: Final = 4096
 def _kind_of(message: str) -> str:
     """Return the message with its numbers removed.
 
-    The result is cached, because many pods share the messages of a cycle. The cache is small, because names that tenants
-    choose make messages as long as some kilobytes.
+    The result is cached, because many pods share the messages of a cycle. The cache is small, because tenants can make
+    messages as long as some kilobytes.
     """
     return without_numbers(message)
 
@@ -556,8 +556,12 @@ class SchedulerReporter:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Forget a pod that was deleted or that another process has bound."""
-        if self._rejected and old is not None and (new is None or new.node):
+        if old is None:
+            return
+        if self._rejected and (new is None or new.node):
             self._forget(old.uid)
+        if new is None:
+            self._conditions.discard(old.uid)
 
     # --- read by the controllers of SchedulerPolicies ---------------------------------------------------------------
 

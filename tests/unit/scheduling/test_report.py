@@ -421,6 +421,19 @@ def test_backlog_keeps_the_latest_event_of_each_pod(operations: list[tuple[str, 
         assert len(backlog) == len(model)
 
 
+async def test_condition_of_a_deleted_pod_is_not_kept() -> None:
+    """Without a deletion, a condition of which only the numbers have changed is written after a minute."""
+    world = World()
+    web = pending("web")
+    world.add(web)
+    world.reporter.rejected(reject(web), seconds=0.1)
+    assert len(world.conditions) == 1
+
+    world.reporter.pod_changed(web, None)
+
+    assert len(world.conditions) == 0
+
+
 # --- totals and metrics -------------------------------------------------------------------------------------------
 
 

@@ -189,6 +189,12 @@ async def test_long_notes_are_not_kept(api, clock):
     assert len(stored(api)[0]["note"].encode()) == 1024
 
 
+async def test_lone_surrogate_in_a_note_is_escaped(api, clock):
+    async with recorder(api, clock) as events:
+        tell(events, note="unreadable: \udcff")
+    assert stored(api)[0]["note"] == r"unreadable: \udcff"
+
+
 async def test_sending_is_paced(api, clock):
     limits = RecorderLimits(burst=2, rate=1)
     async with recorder(api, clock, limits=limits) as events:

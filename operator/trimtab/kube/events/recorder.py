@@ -22,6 +22,7 @@ from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.events.event import MAX_NOTE_BYTES, NORMAL, Event, Occurrence, event_name, truncate
+from trimtab.kube.printable import printable
 from trimtab.kube.resources import EVENTS, ObjectReference
 from trimtab.kube.retry import Backoff
 from trimtab.kube.token_bucket import TokenBucket
@@ -333,7 +334,7 @@ class EventRecorder:
     ) -> None:
         """See :meth:`Recorder.event`."""
         self._recorded += 1
-        note = truncate(note, MAX_NOTE_BYTES)  # a series keeps it, and tenants can make it longer
+        note = truncate(printable(note), MAX_NOTE_BYTES)  # a series keeps it, and tenants can make it longer
         occurrence = Occurrence(
             regarding=regarding, reason=reason, action=action, note=note, type=type, related=related
         )

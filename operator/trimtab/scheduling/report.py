@@ -61,7 +61,7 @@ def _kind_of(message: str) -> str:
     """Return the message with its numbers removed.
 
     The result is cached, because many pods share the messages of a cycle. The cache is small, because tenants can make
-    messages as long as some kilobytes.
+    messages as long as some kilobytes. Therefore, whatever processes the messages of all pods stores the results.
     """
     return without_numbers(message)
 
@@ -390,7 +390,10 @@ MAX_NAMESPACE_EVENTS: Final = 2_000
 
 
 class _Event(Struct, frozen=True, gc=False):
-    """A queued event on a pod. It refers to no Pod, whose spec would be kept after the pod was deleted."""
+    """A queued event on a pod. It refers to no Pod, whose spec would be kept after the pod was deleted.
+
+    If ``kind`` is set, the event is not sent shortly after another one of the same kind on the same pod.
+    """
 
     pod: ObjectReference
     node: str
@@ -399,6 +402,7 @@ class _Event(Struct, frozen=True, gc=False):
     note: str
     type: str = NORMAL
     related: ObjectReference | None = None
+    kind: str = ""
 
 
 class EventBacklog:
@@ -464,10 +468,11 @@ class _Totals(Struct):
 
 
 class _Rejected(Struct, frozen=True, gc=False):
-    """An unschedulable pod, for the status of its SchedulerPolicy."""
+    """An unschedulable pod, for the status of its SchedulerPolicy. The kind is the message without its numbers."""
 
     scheduler: str
     message: str
+    kind: str
     key: str
 
 
@@ -493,7 +498,7 @@ class SchedulerReporter:
         self._reported = RecentlyReported()
         self._totals: dict[str, _Totals] = {}
         self._rejected: dict[str, _Rejected] = {}
-        self._messages: dict[str, Tally[str]] = {}
+        self._kinds: dict[str, Tally[str]] = {}
 
     def start(self, tasks: TaskSupervisor) -> None:
         """Start to send events and to write conditions. Reports that are still queued at the end are dropped."""
@@ -523,14 +528,14 @@ class SchedulerReporter:
         scheduler = scheduler_of(pod)
         self._totals_of(scheduler).rejected += 1
         self._metrics.count_rejected(reject, scheduler, seconds)
-        self._remember(pod, scheduler, message)
+        kind = self._remember(pod, scheduler, message)
         if reject.preemption is None:
             waits = bool(pod.nominated_node) and not reject.clears_nomination
             self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=WAITING_DELAY if waits else 0.0)
         else:  # the request that nominates the pod writes the condition, too
             self._conditions.discard(pod.uid)
             self._conditions.put(pod, reasons.UNSCHEDULABLE, message, after=NOMINATION_DELAY)
-        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING)
+        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING, kind=kind)
 
     def failed(self, pod: Pod, node: str, message: str) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.failed`."""
@@ -540,7 +545,7 @@ class SchedulerReporter:
         self._metrics.attempt(ERROR, scheduler).inc()
         self._forget(pod.uid)
         self._conditions.put(pod, reasons.SCHEDULER_ERROR, message)
-        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING)
+        self._put_event(pod, reasons.FAILED_SCHEDULING, "Scheduling", message, WARNING, kind=_kind_of(message))
 
     def gated(self, pod: Pod) -> None:
         """See :meth:`~trimtab.scheduling.dependencies.SchedulingReporter.gated`."""
@@ -575,23 +580,19 @@ class SchedulerReporter:
 
         Messages that differ only in numbers are grouped as one reason.
         """
-        pods: Tally[str] = Tally()
-        latest: dict[str, str] = {}
-        for message, number in self._messages.get(scheduler, {}).items():
-            kind = _kind_of(message)
-            pods[kind] += number
-            latest[kind] = message
+        pods = self._kinds.get(scheduler, Tally[str]())
         shown = sorted(pods.items(), key=lambda item: (-item[1], item[0]))[:MAX_REASONS]
-        wanted = {kind for kind, _ in shown}
-        examples: dict[str, str] = {}
+        missing = {kind for kind, _ in shown}
+        examples: dict[str, _Rejected] = {}
         for each in self._rejected.values():
-            kind = _kind_of(each.message)
-            if each.scheduler == scheduler and kind in wanted:
-                examples.setdefault(kind, each.key)
-                if len(examples) == len(wanted):
-                    break
+            if not missing:
+                break
+            if each.scheduler == scheduler and each.kind in missing:
+                missing.remove(each.kind)
+                examples[each.kind] = each
         return tuple(
-            UnschedulableReason(truncate(latest[kind], 1000), number, examples.get(kind, "")) for kind, number in shown
+            UnschedulableReason(truncate(examples[kind].message, 1000), number, examples[kind].key)
+            for kind, number in shown
         )
 
     def show_pending(self, counts: QueueCounts) -> None:
@@ -605,23 +606,26 @@ class SchedulerReporter:
             totals = self._totals[scheduler] = _Totals()
         return totals
 
-    def _remember(self, pod: Pod, scheduler: str, message: str) -> None:
+    def _remember(self, pod: Pod, scheduler: str, message: str) -> str:
+        """Remember an unschedulable pod, and return the kind of the message."""
         known = self._rejected.get(pod.uid)
         if known is not None:
-            if known.message is message or known.message == message:
-                return
+            if known.message == message:
+                return known.kind
             self._forget(pod.uid)
-        self._rejected[pod.uid] = _Rejected(scheduler, message, pod.key)
-        self._messages.setdefault(scheduler, Tally())[message] += 1
+        kind = _kind_of(message)
+        self._rejected[pod.uid] = _Rejected(scheduler, message, kind, pod.key)
+        self._kinds.setdefault(scheduler, Tally())[kind] += 1
+        return kind
 
     def _forget(self, uid: str) -> None:
         known = self._rejected.pop(uid, None)
         if known is None:
             return
-        messages = self._messages[known.scheduler]
-        messages[known.message] -= 1
-        if not messages[known.message]:
-            del messages[known.message]
+        kinds = self._kinds[known.scheduler]
+        kinds[known.kind] -= 1
+        if not kinds[known.kind]:
+            del kinds[known.kind]
 
     def _put_event(
         self,
@@ -632,17 +636,15 @@ class SchedulerReporter:
         type: str = NORMAL,  # noqa: A002  the API's own name
         *,
         related: ObjectReference | None = None,
+        kind: str = "",
     ) -> None:
-        self._backlog.put(_Event(_reference_to(pod), pod.node, reason, action, note, type, related))
+        self._backlog.put(_Event(_reference_to(pod), pod.node, reason, action, note, type, related, kind))
 
     def _next_event(self) -> Occurrence | None:
         """Remove and return the next event, without those that were reported recently."""
         now = self._clock.monotonic()
         while self._skips_left and (event := self._backlog.pop()) is not None:
-            repeats = event.reason == reasons.FAILED_SCHEDULING and not self._reported.first(
-                event.pod.uid, _kind_of(event.note), now=now
-            )
-            if repeats:
+            if event.kind and not self._reported.first(event.pod.uid, event.kind, now=now):
                 self._skips_left -= 1
                 continue
             return self._occurrence(event)

@@ -18,7 +18,7 @@ from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from tests.fakes.recorder import FakeRecorder
 from trimtab.api.plan import rfc3339
-from trimtab.api.scheduler_policy import QueueCounts, SchedulingCounts
+from trimtab.api.scheduler_policy import MAX_REASONS, QueueCounts, SchedulingCounts
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError
 from trimtab.kube.events.paced import BURST, RATE
@@ -475,3 +475,19 @@ async def test_reasons_of_unschedulable_pods_are_grouped_and_forgotten() -> None
     world.reporter.pod_changed(pods[3], msgspec.structs.replace(pods[3], nominated_node="n1"))
     [left] = world.reporter.unschedulable("default-scheduler")
     assert left.pods == 2
+
+
+async def test_messages_are_analyzed_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status reports and the search for the next event process the messages of thousands of pods at once."""
+    world = World()
+    pods = [pending(f"p{number}") for number in range(300)]
+    for each in pods:
+        world.reporter.rejected(reject(each, f"0/9 nodes: 9 had taint {'x' * int(each.name[1:])}"), seconds=0)
+    analyzed: list[str] = []
+    monkeypatch.setattr(report, "without_numbers", lambda text: analyzed.append(text) or text)
+
+    assert len(world.reporter.unschedulable("default-scheduler")) == MAX_REASONS
+    await world.reporter._send_events()
+
+    assert world.recorder.events
+    assert analyzed == []

@@ -11,7 +11,6 @@ from tests.builders import budget, pod
 from tests.fakes.slow_namespace import SlowNamespace
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.replacement_cluster import (
-    NAMESPACE,
     NOW,
     World,
     group,
@@ -23,7 +22,7 @@ from tests.unit.autoscaling.replacement_cluster import (
     worker,
 )
 from tests.unit.autoscaling.scale_up_helpers import pending_pod
-from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ResourceLimits
+from trimtab.api.cluster_autoscaler import ResourceLimits
 from trimtab.api.plan import ScaleUp
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.replace import candidates
@@ -51,6 +50,25 @@ def four_small(price: str = "0.5") -> World:
 
 def tenant_pod(name: str, cpu: str = "1") -> Any:
     return pod(name, "tenant").cpu(cpu).memory("1Gi")
+
+
+def blocking_pod(node: str, namespace: str) -> Any:
+    """A pod without a controller, which blocks the drain of its node."""
+    return pod(f"x-{node}", namespace).cpu("4500m").memory("1Gi").on(node).ready()
+
+
+def replacement_candidates(world: World, now: float) -> candidates.ReplacementCandidates:
+    """The candidates of a plan, if all groups have the same price."""
+    snapshot = world.snapshot()
+    groups = build_groups(snapshot)
+    prices = dict.fromkeys(groups.by_id, Fraction(1))
+    return candidates.ReplacementCandidates(snapshot, Placer(snapshot), groups, PlanInputs(world.spec, now), prices)
+
+
+def accepted(world: World, now: float) -> list[str]:
+    """The nodes that may be replaced together, by rank."""
+    with replacement_candidates(world, now).of(None) as found:
+        return [each.node.name for each in found]
 
 
 def replaced(world: World) -> list[str]:
@@ -89,6 +107,16 @@ class TestPlan:
         made = World(big, small, worker("n1", big, cpu="8"), pods).plan()
 
         assert ups(made) == {"small": (0, 2)}
+
+    def test_best_ranked_nodes_are_judged_in_each_plan_if_none_is_blocked(self) -> None:
+        """Empty nodes come first. Scale-down removes them."""
+        names = [f"n{each:03}" for each in range(160)]
+        big = group("big", "0.8", size=len(names), cpu="8")
+        pods = [web(f"web-{name}", name, "4500m") for name in names[100:]]
+        world = World(big, [worker(name, big, cpu="8") for name in names], pods)
+
+        for now in range(10):
+            assert accepted(world, NOW + now) == names[100:120]
 
     def test_nodes_are_replaced_by_fewer_nodes(self, golden: Golden) -> None:
         made = four_small().plan()
@@ -307,40 +335,17 @@ class TestOtherNamespaces:
         assert ups(world.plan()) == {"small": (0, 1)}
         assert replaced(world) == ["n1"]
 
-    def test_blocked_nodes_leave_others_to_be_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The tenant's bare pods block more nodes than one plan judges, and these nodes come first."""
-        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
-        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
-        big, small = group("big", "0.8", size=13, cpu="8"), group("small", "0.3", cpu="4")
-        blocked = [worker(f"a{each}", big, cpu="8") for each in range(12)]
+    @pytest.mark.parametrize("tenants", [1, 4, 14])
+    def test_blocked_nodes_leave_others_to_be_judged(self, tenants: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tenants' bare pods block more nodes than one plan judges, and these nodes come first."""
+        monkeypatch.setattr(candidates, "MAX_BLOCKED", 10)
+        big, small = group("big", "0.8", size=15, cpu="8"), group("small", "0.3", cpu="4")
+        blocked = [worker(f"a{each:02}", big, cpu="8") for each in range(14)]
         for there, _ in blocked:
             there.taint("tenant")
-        bare = [tenant_pod(f"x-{each}", cpu="4500m").on(f"a{each}").tolerates().ready() for each in range(12)]
+        bare = [blocking_pod(f"a{each:02}", f"tenant-{each % tenants}").tolerates() for each in range(14)]
         pods = [web(f"web-{each}", "n1") for each in range(5)]
-
-        made = World(big, small, blocked, worker("n1", big, cpu="8"), bare, pods).plan()
-
-        assert ups(made) == {"small": (0, 2)}
-
-    def test_nodes_that_several_namespaces_block_leave_others_to_be_judged(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """None of the namespaces blocks more nodes than a namespace may block."""
-        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
-        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
-
-        world = self.with_blocked_nodes([f"tenant-{each % 4}" for each in range(12)])
-
-        for _ in range(20):
-            assert ups(world.plan()) == {"small": (0, 2)}
-            world.now += 10
-
-    def test_nodes_after_many_blocked_ones_are_judged_in_one_of_the_next_plans(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Each blocked node is blocked by another namespace."""
-        monkeypatch.setattr(candidates, "MAX_JUDGED", 10)
-        world = self.with_blocked_nodes([f"tenant-{each}" for each in range(14)])
+        world = World(big, small, blocked, worker("n1", big, cpu="8"), bare, pods)
         made = []
 
         for _ in range(20):
@@ -350,44 +355,46 @@ class TestOtherNamespaces:
         assert {"small": (0, 2)} in made
         assert {} in made
 
-    @staticmethod
-    def with_blocked_nodes(namespaces: list[str]) -> World:
-        """A node for each of these namespaces with a bare pod that blocks its drain, and a node after them without."""
-        big, small = group("big", "0.8", size=len(namespaces) + 1, cpu="8"), group("small", "0.3", cpu="4")
-        blocked = [worker(f"a{each:02}", big, cpu="8") for each in range(len(namespaces))]
-        for there, _ in blocked:
-            there.taint("tenant")
-        bare = [
-            pod(f"x-{each}", namespace).cpu("4500m").memory("1Gi").on(f"a{each:02}").tolerates().ready()
-            for each, namespace in enumerate(namespaces)
-        ]
-        return World(
-            big, small, blocked, worker("n1", big, cpu="8"), bare, [web(f"web-{each}", "n1") for each in range(5)]
-        )
+    def test_pods_that_do_not_block_defer_no_node(self) -> None:
+        """The namespace blocks the best-ranked nodes, and its other pods run on the nodes that follow."""
+        names = [f"n{each:02}" for each in range(80)]
+        big = group("big", "0.8", size=len(names), cpu="8")
+        bare = [blocking_pod(name, "default") for name in names[:40]]
+        pods = [web(f"web-{name}", name, "4500m") for name in names[40:60]]
+        others = [tenant_pod(f"x-{name}", "4500m").on(name).owned_by("ReplicaSet", "x") for name in names[60:]]
+
+        world = World(big, [worker(name, big, cpu="8") for name in names], bare, pods, others)
+
+        for now in range(10):
+            assert accepted(world, NOW + now) == names[40:60]
+
+    def test_nodes_that_are_judged_in_random_order_are_sorted_by_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(candidates, "MAX_BLOCKED", 2)
+        names = [f"n{each:02}" for each in range(11)]
+        big = group("big", "0.8", size=len(names), cpu="8")
+        pods = [web(f"web-{name}", name, "4500m") for name in names[1:]]
+
+        world = World(big, [worker(name, big, cpu="8") for name in names], blocking_pod(names[0], "tenant"), pods)
+
+        assert accepted(world, NOW) == names[1:]
 
     def test_blocked_nodes_of_one_group_cost_nothing_for_the_nodes_of_another(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After the tenant's pods have blocked nodes of a group, only the pods of this group's nodes are read."""
-        monkeypatch.setattr(candidates, "MAX_BLOCKED", 3)
+        """Only the pods of nodes of the group are read."""
         big, dear = group("big", "0.8", size=6, cpu="8"), group("dear", "0.8", size=6, cpu="8")
         names = {of.name: [f"{of.name}-{each}" for each in range(6)] for of in (big, dear)}
         nodes = [worker(name, of, cpu="8") for of in (big, dear) for name in names[of.name]]
-        bare = [tenant_pod(f"x-{name}", cpu="4500m").on(name).ready() for name in names["big"] + names["dear"]]
-        snapshot = World(big, dear, nodes, bare).snapshot()
-        inputs = PlanInputs(ClusterAutoscalerSpec(), NOW)
-        groups = build_groups(snapshot)
-        prices = dict.fromkeys(groups.by_id, Fraction(1))
-        found = candidates.ReplacementCandidates(snapshot, Placer(snapshot), groups, inputs, prices)
+        world = World(big, dear, nodes, [blocking_pod(name, "tenant") for name in names["big"] + names["dear"]])
+        found = replacement_candidates(world, NOW)
         read: list[str] = []
-        items_on = Snapshot.items_on
-        monkeypatch.setattr(Snapshot, "items_on", lambda self, name: read.append(name) or items_on(self, name))
+        pods_on = Snapshot.pods_on
+        monkeypatch.setattr(Snapshot, "pods_on", lambda self, name: read.append(name) or pods_on(self, name))
 
-        with found.of(groups.by_id[f"MachineSet/{NAMESPACE}/big"]) as accepted:
-            assert accepted == ()
+        with found.of(found.groups[0]) as drainable:
+            assert drainable == ()
 
-        assert read
-        assert set(read) <= set(names["big"])
+        assert read == names["big"]
 
     def test_pods_that_fit_on_no_node_together_prevent_only_the_replacement_of_their_node(self) -> None:
         world = self.with_affinity(number=2, cpu="2200m")

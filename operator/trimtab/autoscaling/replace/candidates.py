@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -24,16 +22,11 @@ from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
 
-MAX_JUDGED: Final = 100
-"""Maximum number of nodes for which the planner evaluates the drain rules.
+MAX_BLOCKED: Final = 100
+"""Maximum number of nodes with a blocked drain that the planner evaluates.
 
-The first half are the best-ranked nodes. The other half are the nodes that follow a different place of the ranking in
-each plan. Otherwise, 100 nodes whose drain is blocked would keep all nodes after them from ever being evaluated.
-"""
-MAX_BLOCKED: Final = 20
-"""Number of nodes whose drain the pods of a namespace may block before other nodes with its pods are judged last.
-
-Once namespaces have together blocked half of :data:`MAX_JUDGED` nodes, this applies to each of them.
+The planner evaluates nodes by rank until half of this number are blocked, and then the other nodes in a random order.
+Otherwise, pods that block the drain of the best-ranked nodes would keep all nodes after them from ever being evaluated.
 """
 MAX_PODS: Final = 600
 """Maximum number of pods that must move from a set of nodes. Each trial places all of them."""
@@ -114,58 +107,36 @@ class ReplacementCandidates:
     def of(self, family: NodeGroup | None) -> Iterator[tuple[ReplacementCandidate, ...]]:
         """Yield, as a context manager, the nodes that can all be drained together within budgets and minimum sizes.
 
+        They are sorted by rank. See :data:`MAX_BLOCKED` for the nodes that are evaluated.
+
         Args:
             family: the group whose nodes are considered; ``None`` for all groups.
         """
         floors = ResourceMinimums(self._spec.resource_limits, self._remaining)
-        accepted: list[ReplacementCandidate] = []
+        ranked = [each for each in self._ranked if family is None or each[1].id == family.id]
+        ranks = list(reversed(range(len(ranked))))
+        accepted: dict[int, ReplacementCandidate] = {}
         evicted: list[Pod] = []
-        judged = pods = 0
-        blocked: Counter[str] = Counter()
-        often: set[str] = set()
-        for node, group in self._in_turn(family, often):
-            if judged == MAX_JUDGED or len(accepted) == MAX_REPLACED or pods >= MAX_PODS:
-                break
-            judged += 1
+        pods = blocked = 0
+        while ranks and len(accepted) < MAX_REPLACED and pods < MAX_PODS and blocked < MAX_BLOCKED:
+            rank = ranks.pop()
+            node, group = ranked[rank]
             if floors.refusal(group, node) is not None:
                 continue
             drain = self._classes.drain(self._classes.on(node.name))
             if drain.blocking is not None:
-                namespace = drain.blocking.namespace
-                blocked[namespace] += 1
-                if blocked.total() >= MAX_JUDGED // 2:
-                    often.update(blocked)
-                elif blocked[namespace] == MAX_BLOCKED:
-                    often.add(namespace)
+                blocked += 1
+                if blocked == MAX_BLOCKED // 2:
+                    random.Random(int(self._now)).shuffle(ranks)
                 continue
             evicted += drain.evicted
             if drain.moving:  # scale-down removes empty nodes anyway
                 moving = tuple(pod for pod, _ in drain.moving)
                 slow = namespaces_with_dependent_pods(drain.moving)
-                accepted.append(ReplacementCandidate(node, group, moving, slow))
+                accepted[rank] = ReplacementCandidate(node, group, moving, slow)
                 floors.take(group, node)
                 pods += len(drain.moving)
         try:
-            yield tuple(accepted)
+            yield tuple(accepted[rank] for rank in sorted(accepted))
         finally:
             self._classes.take_back(evicted)
-
-    def _in_turn(self, family: NodeGroup | None, often: Collection[str]) -> Iterator[tuple[Node, NodeGroup]]:
-        """Yield the best-ranked nodes, and then the others from a place on that differs from plan to plan.
-
-        Nodes with pods of namespaces that have blocked many nodes come last.
-
-        Args:
-            family: the group whose nodes are yielded; ``None`` for all groups.
-            often: namespaces whose pods have blocked the drain of many nodes so far. The caller updates it.
-        """
-        ranked = [each for each in self._ranked if family is None or each[1].id == family.id]
-        first, others = ranked[: MAX_JUDGED // 2], ranked[MAX_JUDGED // 2 :]
-        begin = random.Random(int(self._now)).randrange(len(others) or 1)
-        last = []
-        for node, group in chain(first, others[begin:], others[:begin]):
-            if often and any(pod.namespace in often for _, pod in self._snapshot.items_on(node.name)):
-                last.append((node, group))
-            else:
-                yield node, group
-        yield from last

@@ -10,6 +10,7 @@ The pods of one namespace must not prevent replacements of nodes that have only 
 - A pending pod prevents only the replacement of the node on which it will run, and replacements by nodes on which it
   could take the place of a moved pod.
 - Nodes with pods that block the drain, fit nowhere or use up the time of the plan are left out or come last.
+- If pods block the drain of many nodes, the planner evaluates the other nodes in a random order.
 """
 
 from __future__ import annotations

@@ -57,6 +57,12 @@ def blocking_pod(node: str, namespace: str) -> Any:
     return pod(f"x-{node}", namespace).cpu("4500m").memory("1Gi").on(node).ready()
 
 
+def pinned_pod(name: str, node: str, cpu: str) -> Any:
+    """A pod of the tenant that does not block the drain of its node, and fits on no other node."""
+    made = tenant_pod(name, cpu).on(node).owned_by("ReplicaSet", "x").ready()
+    return made.node_selector(**{"kubernetes.io/hostname": node})
+
+
 def replacement_candidates(world: World, now: float) -> candidates.ReplacementCandidates:
     """The candidates of a plan, if all groups have the same price."""
     snapshot = world.snapshot()
@@ -67,8 +73,7 @@ def replacement_candidates(world: World, now: float) -> candidates.ReplacementCa
 
 def accepted(world: World, now: float) -> list[str]:
     """The nodes that may be replaced together, by rank."""
-    with replacement_candidates(world, now).of(None) as found:
-        return [each.node.name for each in found]
+    return [each.node.name for each in replacement_candidates(world, now).of(None)]
 
 
 def replaced(world: World) -> list[str]:
@@ -327,13 +332,55 @@ class TestOtherNamespaces:
         """The tenant's node would be replaced first."""
         big, small = group("big", "0.8", size=2, cpu="8"), group("small", "0.3", cpu="4")
         pods = [web(f"web-{each}", "n1") for each in range(5)]
-        stuck = tenant_pod("x", cpu="4500m").on("n2").owned_by("ReplicaSet", "x").ready()
-        stuck.node_selector(**{"kubernetes.io/hostname": "n2"})
+        stuck = pinned_pod("x", "n2", "4500m")
 
         world = World(big, small, worker("n1", big, cpu="8"), worker("n2", big, cpu="8"), pods, stuck)
 
         assert ups(world.plan()) == {"small": (0, 1)}
         assert replaced(world) == ["n1"]
+
+    @pytest.mark.parametrize("nodes", [candidates.MAX_REPLACED, 70])
+    def test_pinned_pods_leave_others_to_be_judged(self, nodes: int) -> None:
+        """The tenant's pods would fill each set of nodes that one trial evaluates. Their nodes come first."""
+        names = [f"a{each:02}" for each in range(nodes)]
+        world = self.with_others(names, [pinned_pod(f"x-{name}", name, "4500m") for name in names])
+
+        assert ups(world.plan()) == {"small": (0, 2)}
+        assert replaced(world) == ["n1"]
+
+    def test_many_pinned_pods_leave_others_to_be_judged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tenant's nodes come first, and have as many pods as one trial evaluates."""
+        monkeypatch.setattr(candidates, "MAX_PODS", 8)
+        names = ["a0", "a1"]
+        pods = [pinned_pod(f"x-{name}-{each}", name, "1100m") for name in names for each in range(4)]
+        world = self.with_others(names, pods)
+
+        assert ups(world.plan()) == {"small": (0, 2)}
+        assert replaced(world) == ["n1"]
+
+    def test_nodes_after_pinned_ones_do_not_prevent_replacements(self) -> None:
+        """The other nodes come first. If others took the places of stuck nodes, each trial would find one more."""
+        names = [f"x{each:02}" for each in range(30)]
+        ordinary = [f"n{each:02}" for each in range(candidates.MAX_REPLACED - 1)]
+        big, small = group("big", "0.8", size=49, cpu="8", most=99), group("small", "0.3", cpu="6", most=99)
+        workers = [worker(name, big, cpu="8") for name in ordinary + names]
+        pods = [web(f"web-{name}", name, "4500m") for name in ordinary]
+
+        world = World(big, small, workers, pods, [pinned_pod(f"x-{name}", name, "4500m") for name in names])
+
+        assert ups(world.plan()) == {"small": (0, len(ordinary))}
+        assert replaced(world) == ordinary
+
+    @staticmethod
+    def with_others(names: list[str], pods: list[Any]) -> World:
+        """Nodes only for the tenant with these names, and one after them that can be replaced."""
+        big, small = group("big", "0.8", size=len(names) + 1, cpu="8", most=99), group("small", "0.3", cpu="4")
+        tenant = [worker(name, big, cpu="8") for name in names]
+        for there, _ in tenant:
+            there.taint("tenant")
+        others = [web(f"web-{each}", "n1") for each in range(5)]
+        tolerating = [each.tolerates("tenant") for each in pods]
+        return World(big, small, tenant, worker("n1", big, cpu="8"), tolerating, others)
 
     @pytest.mark.parametrize("tenants", [1, 4, 14])
     def test_blocked_nodes_leave_others_to_be_judged(self, tenants: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,9 +438,7 @@ class TestOtherNamespaces:
         pods_on = Snapshot.pods_on
         monkeypatch.setattr(Snapshot, "pods_on", lambda self, name: read.append(name) or pods_on(self, name))
 
-        with found.of(found.groups[0]) as drainable:
-            assert drainable == ()
-
+        assert found.of(found.groups[0]) == ()
         assert read == names["big"]
 
     def test_pods_that_fit_on_no_node_together_prevent_only_the_replacement_of_their_node(self) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -23,10 +22,10 @@ from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
 
 MAX_BLOCKED: Final = 100
-"""Maximum number of nodes with a blocked drain that the planner evaluates.
+"""Maximum number of blocked nodes that the planner evaluates: a pod blocks their drain, or a trial found them stuck.
 
 The planner evaluates nodes by rank until half of this number are blocked, and then the other nodes in a random order.
-Otherwise, pods that block the drain of the best-ranked nodes would keep all nodes after them from ever being evaluated.
+Otherwise, pods that block the best-ranked nodes would keep all nodes after them from ever being evaluated.
 """
 MAX_PODS: Final = 600
 """Maximum number of pods that must move from a set of nodes. Each trial places all of them."""
@@ -103,14 +102,14 @@ class ReplacementCandidates:
         found.sort(key=lambda each: each[:2])
         return [(node, group) for _, _, node, group in found]
 
-    @contextmanager
-    def of(self, family: NodeGroup | None) -> Iterator[tuple[ReplacementCandidate, ...]]:
-        """Yield, as a context manager, the nodes that can all be drained together within budgets and minimum sizes.
+    def of(self, family: NodeGroup | None, stuck: Collection[str] = ()) -> tuple[ReplacementCandidate, ...]:
+        """Return the nodes that can all be drained together within budgets and minimum sizes.
 
         They are sorted by rank. See :data:`MAX_BLOCKED` for the nodes that are evaluated.
 
         Args:
             family: the group whose nodes are considered; ``None`` for all groups.
+            stuck: names of nodes that are left out, because a trial found them stuck.
         """
         floors = ResourceMinimums(self._spec.resource_limits, self._remaining)
         ranked = [each for each in self._ranked if family is None or each[1].id == family.id]
@@ -123,8 +122,8 @@ class ReplacementCandidates:
             node, group = ranked[rank]
             if floors.refusal(group, node) is not None:
                 continue
-            drain = self._classes.drain(self._classes.on(node.name))
-            if drain.blocking is not None:
+            drain = None if node.name in stuck else self._classes.drain(self._classes.on(node.name))
+            if drain is None or drain.blocking is not None:
                 blocked += 1
                 if blocked == MAX_BLOCKED // 2:
                     random.Random(int(self._now)).shuffle(ranks)
@@ -136,7 +135,5 @@ class ReplacementCandidates:
                 accepted[rank] = ReplacementCandidate(node, group, moving, slow)
                 floors.take(group, node)
                 pods += len(drain.moving)
-        try:
-            yield tuple(accepted[rank] for rank in sorted(accepted))
-        finally:
-            self._classes.take_back(evicted)
+        self._classes.take_back(evicted)
+        return tuple(accepted[rank] for rank in sorted(accepted))

@@ -9,8 +9,9 @@ The pods of one namespace must not prevent replacements of nodes that have only 
 
 - A pending pod prevents only the replacement of the node on which it will run, and replacements by nodes on which it
   could take the place of a moved pod.
-- Nodes with pods that block the drain, fit nowhere or use up the time of the plan are left out or come last.
-- If pods block the drain of many nodes, the planner evaluates the other nodes in a random order.
+- Nodes with pods that block the drain, fit nowhere or use up the time of the plan are left out or come last. Others are
+  evaluated in their place.
+- If there are many such nodes, the planner evaluates the other nodes in a random order.
 """
 
 from __future__ import annotations
@@ -430,43 +431,63 @@ class _ReplacementPlanner:
         best: ReplacementOption | None = None
         families: list[NodeGroup | None] = [None, *candidates.groups[:MAX_FAMILIES]]
         for family in families if len(candidates.groups) > 1 else families[1:]:
-            with candidates.of(family) as accepted:
-                found = self._best_prefix(accepted)
+            found = self._best_of(candidates, family)
             if found is not None and (best is None or found.merit > best.merit):
                 best = found
-            if best is not None and best.saved >= self._threshold:
+            if self._suffices(best):
                 break
         return best
 
-    def _best_prefix(self, accepted: Sequence[ReplacementCandidate]) -> ReplacementOption | None:
-        """Return the best option among the nodes and their prefixes.
+    def _best_of(self, candidates: ReplacementCandidates, family: NodeGroup | None) -> ReplacementOption | None:
+        """Return the best option among the nodes of a group; ``None`` for the nodes of all groups.
 
-        If some of the nodes cannot be replaced, the others are tried first, because all prefixes may contain them.
+        Nodes that a trial found stuck are left out. If no option saves enough without them, other nodes are collected
+        in their place. Sets with stuck nodes come last, because all of their prefixes may contain such nodes.
         """
         best: ReplacementOption | None = None
-        lengths = [length for length in _LENGTHS if length < len(accepted)]
-        for length in (len(accepted), *lengths) if accepted else ():
-            result = self._try(accepted[:length])
+        stuck: set[str] = set()
+        with_stuck: list[Sequence[ReplacementCandidate]] = []
+        accepted: Sequence[ReplacementCandidate] = ()
+        while not self._suffices(best):
+            collected = candidates.of(family, stuck)
+            if [each.node for each in collected] == [each.node for each in accepted]:
+                break
+            accepted = collected
+            while (result := self._try(accepted)).stuck:
+                with_stuck.append(accepted)
+                stuck |= result.stuck
+                accepted = [each for each in accepted if each.node.name not in stuck]
+            best = self._better(best, self._best_prefix(accepted, result))
+            if not stuck:
+                break
+        while with_stuck and not self._suffices(best):
+            best = self._better(best, self._best_prefix(with_stuck.pop(), _FAILED))
+        return best
+
+    def _best_prefix(self, accepted: Sequence[ReplacementCandidate], result: TrialResult) -> ReplacementOption | None:
+        """Return the best option among the nodes, whose trial had this result, and their prefixes."""
+        best: ReplacementOption | None = None
+        for length in (len(accepted), *(length for length in _LENGTHS if length < len(accepted))):
+            if length < len(accepted):
+                result = self._try(accepted[:length])
             if result.new == []:
                 break  # the pods fit on existing nodes, so neither this set nor a part of it needs a replacement
-            if result.stuck and length == len(accepted):
-                found = self._best_prefix([each for each in accepted if each.node.name not in result.stuck])
-            else:
-                found = self._option(accepted[:length], result.new)
-            better = found is not None and (
-                best is None or _rank(found, self._threshold) > _rank(best, self._threshold)
-            )
-            best = found if better else best
-            if result.stuck and best is not None and best.saved >= self._threshold:
-                break
+            best = self._better(best, self._option(accepted[:length], result.new))
         return best
+
+    def _better(self, best: ReplacementOption | None, found: ReplacementOption | None) -> ReplacementOption | None:
+        options = [each for each in (best, found) if each is not None]
+        return max(options, key=lambda each: (self._suffices(each), each.merit), default=None)
+
+    def _suffices(self, option: ReplacementOption | None) -> bool:
+        return option is not None and option.saved >= self._threshold
 
     def _try(self, old: Sequence[ReplacementCandidate]) -> TrialResult:
         """Try to replace a set of nodes, as long as trials and time are left."""
         sources = {each.group.id for each in old}
         targets = [group for group in self._targets if group.id not in sources]
         budget = self._inputs.budget
-        if not targets or not self._trials:
+        if not old or not targets or not self._trials:
             return _FAILED
         late = frozenset(each.node.name for each in old if any(budget.exceeded(name) for name in each.slow))
         if late or budget.over:
@@ -528,10 +549,6 @@ class _ReplacementPlanner:
             deadline=datetime.fromtimestamp(int(deadline), UTC),
             message=f"0 of {sum(counts.values())} new nodes are ready",
         )
-
-
-def _rank(found: ReplacementOption, share: Fraction) -> tuple[bool, tuple[Fraction, int, int]]:
-    return found.saved >= share, found.merit
 
 
 def _competing(group: NodeGroup, pod: str) -> Kept:

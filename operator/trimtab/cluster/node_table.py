@@ -297,10 +297,13 @@ _UNREFERENCED: Final = _reference_count_of_unshared_value()
 
 
 class SpecCache(Protocol):
-    """A cache of results for pods that outlives a plan."""
+    """A cache of results for pods that outlives a plan. It adds itself to :attr:`NodeTable.caches`."""
 
     def forget_removed(self, used: Set[int]) -> None:
-        """Drop what is cached for specs that no pod has any longer. Called while no planner uses the snapshot.
+        """Drop what is cached for pods that no longer exist. Called while no planner uses the snapshot.
+
+        A cache keeps only results that are expensive to compute, and no counters of the affinity index, which may drop
+        them at the same time.
 
         Args:
             used: the ids of the specs that existing pods have.
@@ -501,11 +504,13 @@ class NodeTable:
 
     def release_columns(self) -> None:
         """Drop the columns of labels that no node has and that no counter references."""
-        if len(self._columns) - len(self._known) > _SPARE_COLUMNS:
+        number = len(self._columns)
+        if number - len(self._known) > _SPARE_COLUMNS:
             for key in [key for key in self._columns if key not in self._known]:
                 if getrefcount(self._columns[key]) <= _UNREFERENCED:
                     del self._columns[key]
-            self._columns = dict(self._columns)  # a dictionary never shrinks by itself
+            if len(self._columns) < number:
+                self._columns = dict(self._columns)  # a dictionary never shrinks by itself
 
     def renumber(self) -> None:
         """Renumber the domains, taint sets and condition sets without gaps.

@@ -23,6 +23,9 @@ from trimtab.kube.rules.taints import find_untolerated_taint
 _MAX_MASKS: Final = 1024
 """Maximum number of masks per node table: 8 MiB for 8,192 slots."""
 
+_MATCHING_ABSENT: Final = ("DoesNotExist", "NotIn")
+"""The operators that match a node without the label."""
+
 
 def matches_required(spec: PodSpec, node: Node) -> bool:
     """Return whether a node satisfies a pod's node selector and required node affinity.
@@ -105,7 +108,10 @@ class NodeMasks:
         return found
 
     def requirement(self, nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
-        """Return which nodes' labels satisfy a valid requirement. The result is cached as for :func:`term_mask`."""
+        """Return which nodes' labels satisfy a valid requirement on a label that some node has.
+
+        The result is cached as for :func:`term_mask`.
+        """
         found = self._find(nodes, requirement)
         if found is None:
             found = self._kept[requirement] = _on_labels(nodes, requirement)
@@ -137,8 +143,14 @@ class NodeMasks:
     def _judge(self, nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
         if selects_no_node(term):
             return np.zeros(nodes.capacity, dtype=np.bool_)
-        passing: BoolArray = nodes.used.copy()
+        known: list[LabelRequirement] = []
         for requirement in term.match_expressions:
+            if requirement.key in nodes.label_keys:
+                known.append(requirement)
+            elif requirement.operator not in _MATCHING_ABSENT:  # tenants can require thousands of labels
+                return np.zeros(nodes.capacity, dtype=np.bool_)
+        passing: BoolArray = nodes.used.copy()
+        for requirement in known:
             passing &= self.requirement(nodes, requirement)
         for requirement in term.match_fields:
             passing &= _on_name(nodes, requirement)
@@ -164,9 +176,6 @@ def _on_labels(nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
     NotIn and DoesNotExist match nodes without the label; the other operators do not.
     """
     holds: BoolArray
-    if requirement.key not in nodes.label_keys:  # tenants can name thousands of labels, each of which needs a column
-        holds = np.full(nodes.capacity, requirement.operator in ("DoesNotExist", "NotIn"))
-        return holds
     column = nodes.column(requirement.key)
     match requirement.operator:
         case "Exists":

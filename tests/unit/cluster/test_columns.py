@@ -187,6 +187,17 @@ def test_table_of_columns_shrinks() -> None:
     assert sys.getsizeof(nodes._columns) == small
 
 
+def test_table_of_columns_is_not_copied_if_all_are_in_use() -> None:
+    nodes = Snapshot([node("n1")]).nodes
+    held = [nodes.column(f"l{each}") for each in range(1000)]
+    columns = nodes._columns
+
+    nodes.release_columns()
+
+    assert nodes._columns is columns
+    assert len(columns) >= len(held)
+
+
 def test_counters_of_an_unknown_key_count_after_a_node_gets_the_label():
     snapshot = Snapshot([node("a"), node("b")])
     placer = Placer(snapshot)

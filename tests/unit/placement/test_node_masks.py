@@ -18,7 +18,7 @@ from trimtab.kube.objects.pod import Affinity, NodeAffinity
 from trimtab.kube.rules.selectors import matches_node_selector, matches_node_term, selects_no_node
 from trimtab.kube.rules.taints import find_untolerated_taint
 from trimtab.placement.filters.nodes import NamedNodes, NodeUnschedulable
-from trimtab.placement.node_masks import affinity_mask, matches_required, term_mask, untolerated_mask
+from trimtab.placement.node_masks import _masks_of, affinity_mask, matches_required, term_mask, untolerated_mask
 from trimtab.placement.placer import Placer
 
 KEYS, VALUES, NAMES = ("a", "b", "gen"), ("x", "y", "", "3", "7", "+8", "07", "9" * 20), ("n1", "n2", "n3", "n4")
@@ -191,3 +191,18 @@ def test_labels_that_no_node_has_need_no_columns() -> None:
     assert not placer.feasible(requiring).any()
 
     assert len(snapshot.nodes._columns) == columns
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "DoesNotExist"])
+def test_labels_that_no_node_has_need_no_masks(operator: str) -> None:
+    snapshot = Snapshot([node("n1").labels(disk="ssd").build()])
+    usual = pod("web-0").node_selector(disk="ssd").build()
+    Placer(snapshot).feasible(usual)
+    values = () if operator == "DoesNotExist" else ("v",)
+    many = tuple(LabelRequirement(f"l{each}", operator, values) for each in range(2000))
+
+    assert term_mask(snapshot, NodeSelectorTerm(many)).any() == (operator != "In")
+
+    kept = _masks_of(snapshot.nodes)._kept
+    assert usual.spec.node_selector in kept
+    assert len(kept) < 10

@@ -28,7 +28,7 @@ CONCURRENCY: Final = 16
 """Maximum number of pods for which requests are in flight. The others wait."""
 
 MAX_VERDICTS: Final = 512
-"""Maximum number of verdicts that are kept. Only verdicts on pods that were deleted in the meantime can exceed it."""
+"""Maximum number of verdicts that are kept. More pods have verdicts only if their plans fail."""
 
 
 class Consultations:
@@ -86,10 +86,9 @@ class Consultations:
         else:
             self._keep(queued, Verdict(frozenset(), frozenset()))
 
-    def forget(self, pods: Sequence[Pod]) -> None:
-        """Forget the verdicts of pods that have been planned."""
-        for pod in pods:
-            self._verdicts.pop(pod.uid, None)
+    def forget(self, uid: str) -> None:
+        """Forget the verdict on a pod that has been planned or has left the queue."""
+        self._verdicts.pop(uid, None)
 
     def approve(self, preemption: Preemption, decided: Callable[[Preemption | None], None]) -> bool:
         """Ask the extenders in the background whether they accept a preemption.

@@ -90,11 +90,11 @@ class Scheduler(Loop):
         self._clock = dependencies.clock
         self._reporter = dependencies.reporter
         self._queue = SchedulingQueue()
-        self._pods = PendingPods(self._queue, dependencies, wake=self.wake)
         self._profiles: dict[str, Profile] = {}
         self._placers: dict[str, Placer] = {}
         self._planner: CyclePlanner | None = None
         self._extenders = Consultations(answered=self._extenders_answered, failed=self._extenders_failed)
+        self._pods = PendingPods(self._queue, dependencies, wake=self.wake, left=self._extenders.forget)
         self._binder = Binder(
             dependencies, bound=self._bound, failed=self._binding_failed, extenders=self._extenders.chain
         )
@@ -195,7 +195,8 @@ class Scheduler(Loop):
                 for queued, decision in zip(batch, decisions, strict=False)
                 if isinstance(decision, Bind)
             ]
-            self._extenders.forget([decision.pod for decision in decisions])
+            for decision in decisions:
+                self._extenders.forget(decision.pod.uid)
         # 4. Bind in the background.
         for binding in bindings:
             self._binder.start(binding)
@@ -325,7 +326,7 @@ class Scheduler(Loop):
 
     def _extenders_answered(self, queued: QueuedPod) -> None:
         if queued.pod.uid not in self._queue:  # it was deleted in the meantime
-            self._extenders.forget([queued.pod])
+            self._extenders.forget(queued.pod.uid)
         self._queue.put_back(queued)
         self.wake()
 

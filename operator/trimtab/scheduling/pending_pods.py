@@ -103,15 +103,22 @@ class PendingPods:
         queue: the scheduling queue.
         dependencies: the dependencies of the scheduler.
         wake: called when the queue may have a pod to schedule.
+        left: called with the UID of each pod that has left the queue.
     """
 
     def __init__(
-        self, queue: SchedulingQueue, dependencies: SchedulerDependencies, *, wake: Callable[[], None]
+        self,
+        queue: SchedulingQueue,
+        dependencies: SchedulerDependencies,
+        *,
+        wake: Callable[[], None],
+        left: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._dependencies = dependencies
         self._clock = dependencies.clock
         self._wake = wake
+        self._left = left
         self._served: set[str] = set()
         self._gated: dict[str, str] = {}  # scheduler names by UID
         self._gated_counts: Counter[str] = Counter()
@@ -284,6 +291,7 @@ class PendingPods:
         nominated = self._nominated.remove(uid)
         self._own_nominations.pop(uid, None)
         self._queue.remove(uid)
+        self._left(uid)
         if nominated is not None and nominated.nominated_node != node:
             self._place_released(nominated)
 

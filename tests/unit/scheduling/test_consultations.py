@@ -159,6 +159,17 @@ async def test_deleted_pod_is_forgotten() -> None:
         assert world.scheduler._extenders.verdicts == {}
 
 
+async def test_verdict_is_forgotten_if_the_pod_is_deleted_before_it_is_planned() -> None:
+    async with SchedulerWorld() as world:
+        extended(world, FakeChain())
+        world.put(sized("n1"), pending("asks", cpu="9"))
+        await asyncio.sleep(1)
+        verdicts = world.scheduler._extenders.verdicts
+        verdicts[world.pod("shop/asks").uid] = Verdict(frozenset(["n1"]), frozenset(["n1"]))
+        world.delete("shop/asks")
+        assert verdicts == {}
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 async def test_extender_binds_instead_of_the_scheduler(refuses: bool) -> None:
     async with SchedulerWorld() as world:

@@ -37,7 +37,7 @@ def pod(number: int, priority: int = 0, *, gated: bool = False, node: str = "") 
 
 def followed() -> tuple[SchedulingQueue, PendingPods]:
     queue, world = SchedulingQueue(), SchedulerWorld()
-    pods = PendingPods(queue, world.dependencies(world), wake=lambda: None)
+    pods = PendingPods(queue, world.dependencies(world), wake=lambda: None, left=lambda _: None)
     pods.serve(SCHEDULER)
     return queue, pods
 

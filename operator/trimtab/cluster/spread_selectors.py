@@ -63,6 +63,10 @@ class DefaultSelectors:
         self._services: dict[tuple[str, LabelPair], list[Labels]] = {}
         self._services_revision = -1
 
+    def clear(self) -> None:
+        """Drop the cached selectors, whose keys are labels of pods."""
+        self._cache.clear()
+
     def of(self, pod: Pod) -> LabelSelector | None:
         """Return the pod's default selector.
 

@@ -8,6 +8,7 @@ contains no eviction that the API server will refuse. The rules are those of the
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from typing import TYPE_CHECKING, Final
 
 from trimtab.api.reasons import DISRUPTION_BUDGET
@@ -41,6 +42,11 @@ class BudgetLedger:
             budget = snapshot.budgets[key]
             self._by_namespace[budget.namespace].append((budget, label_matcher(budget.selector)))
             self._left[key] = budget.disruptions_allowed
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - the keys are labels
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._matching.clear()
 
     def matching(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets whose selector matches the pod, sorted by name.

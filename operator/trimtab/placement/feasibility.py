@@ -98,9 +98,6 @@ class Diagnosis(Struct, frozen=True, eq=False):
 _MAX_MASKS: Final = 512
 _MAX_SPECS: Final = 16_384
 
-_FEW_SPECS: Final = 8
-"""Number of specs of deleted pods that may stay cached. Large specs need some hundred kilobytes each."""
-
 
 class NodeVerdict(Struct, frozen=True, gc=False):
     """Whether a pod fits on a node.
@@ -177,21 +174,18 @@ class FeasibilityChecker:
         self._eligible: dict[frozenset[int] | None, tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
+        snapshot.nodes.caches.add(self)
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         """Return the filters in kube-scheduler's order."""
         return self._filters
 
-    def is_stale(self, used: Set[int]) -> bool:
-        """Return whether this instance, its filters or scores cache results for many specs that no pod has any longer.
-
-        Each cached result keeps its spec. Drop the instance then.
-
-        Args:
-            used: the ids of the specs that existing pods have.
-        """
-        return sum(spec not in used for spec in self._asked) > _FEW_SPECS
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._asked = {key: each for key, each in self._asked.items() if key in used}
+        self._eligible.clear()  # its keys are ids of arrays that the filters also drop
+        self._eligible_of.clear()
 
     def refusal(self, pod: Pod) -> str | None:
         """Return the reason if the pod is rejected before any node is examined, otherwise ``None``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from typing import ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -168,6 +168,11 @@ class StaticFilter(NodeFilter):
         super().__init__(snapshot)
         self._verdicts: dict[Hashable, BoolArray] = {}
         self._version = -1
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._verdicts.clear()
 
     def key(self, pod: Pod) -> Hashable | None:
         """Return what the filter reads from the pod, as a cache key, or ``None`` if it does not affect the pod."""

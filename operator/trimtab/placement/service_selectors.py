@@ -5,7 +5,7 @@ Legacy priorities count the pods that match these selectors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final, TypeAlias
 
 from trimtab.cluster.node_table import SlotCounter
@@ -35,6 +35,11 @@ class SelectorsOfPods:
         self._revision = -1
         self._of_namespace: dict[str, list[LabelSelector]] = {}
         self._known: dict[tuple[str, Labels], tuple[LabelSelector, ...]] = {}
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - the selectors are cheap to find again
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._known.clear()
 
     def of(self, pod: Pod) -> tuple[LabelSelector, ...]:
         """Return the selectors that match the pod, ordered by the kind and name of the objects that contain them."""

@@ -136,6 +136,9 @@ class SpreadTables:
         """See :class:`~trimtab.cluster.node_table.SpecCache`."""
         self._inclusions.clear()
         self._domains.clear()
+        for counter in self._dense:
+            counter.forget()
+        self._dense.clear()
 
     def domains(self, snapshot: Snapshot, inclusion: NodeInclusion) -> Domains:
         """Return the current domains of an inclusion. They are cached, so callers must not change them."""
@@ -357,6 +360,13 @@ class SpreadRules:
         self._index: AffinityIndex | None = None
         self._known: dict[tuple[object, ...], tuple[PodSpec, tuple[SpreadRule, ...]]] = {}
         self.tables = tables_of(snapshot.nodes)
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - see SpreadTables, whose inclusions it refers to
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._known.clear()
+        self._index = None
+        self._selectors.clear()
 
     def hard(self, pod: Pod) -> tuple[SpreadRule, ...]:
         """Return the rules for the pod's own DoNotSchedule constraints.

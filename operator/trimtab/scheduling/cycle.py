@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from time import perf_counter
@@ -151,15 +151,6 @@ class Scheduler(Loop):
         self._placers.pop(scheduler, None)
         self._planner = None
 
-    def forget_removed(self, used: Set[int]) -> None:
-        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
-        if any(placer.is_stale(used) for placer in [*self._placers.values()]):
-            self._drop_placers()
-
-    def _drop_placers(self) -> None:
-        self._placers.clear()
-        self._planner = None
-
     async def _close(self) -> None:
         self.close()
 
@@ -245,7 +236,6 @@ class Scheduler(Loop):
         return [queued for queued in left if queued.pod.uid not in uids]
 
     def _make_placers(self, snapshot: Snapshot) -> None:
-        snapshot.nodes.caches.add(self)
         for scheduler, profile in self._profiles.items():
             if scheduler not in self._placers:
                 self._placers[scheduler] = Placer(snapshot, profile)
@@ -267,7 +257,8 @@ class Scheduler(Loop):
         except PlanError as error:
             culprit = batch[error.number]
             log.exception("Failed to schedule pod %s; retrying", culprit.pod.key, exc_info=error.__cause__)
-            self._drop_placers()  # their caches may have caused the error
+            self._placers.clear()  # their caches may have caused the error
+            self._planner = None
             self._queue.retry(culprit, self._clock.monotonic())
             self._reporter.failed(culprit.pod, "", str(error))
             return []

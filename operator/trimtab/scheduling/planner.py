@@ -21,7 +21,7 @@ Unschedulable pods with the same spec, labels and namespace are diagnosed only o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain, groupby
 from typing import Final
@@ -145,6 +145,21 @@ class CyclePlanner:
         self._preemptions = BatchPreemptions(partial(_preemption_planner_of, self._preemption))
         self._rejected: dict[str, Reject] = {}
         self._rejections: dict[tuple[int, str, int], tuple[int, _Rejection]] = {}
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - the next plan does not need the last one
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._forget_plan()
+
+    def _forget_plan(self) -> None:
+        self.deciding = None
+        self._reservations.clear()
+        self._preemptions.clear()
+        self._rejected.clear()
+        self._rejections.clear()
+        self._ledger = None
+        self._in_progress.clear()
+        self.tentative = False
 
     def plan(self, batch: Sequence[Pod], nominated: Iterable[Pod] = (), victims: Iterable[Pod] = ()) -> list[Decision]:
         """Decide on pending pods in the given order, and apply the decisions to the snapshot.
@@ -172,11 +187,7 @@ class CyclePlanner:
         of_batch = {pod.uid for pod in batch}
         waiting = [pod for pod in nominated if pod.uid not in of_batch] + [pod for pod in batch if pod.nominated_node]
         waiting.sort(key=lambda pod: -pod.priority)
-        self._reservations.clear()
-        self._rejections.clear()
-        self._ledger = None
-        self._in_progress.clear()
-        self.tentative = False
+        self._forget_plan()
         for victim in victims:
             self._mark_terminating(victim)
         for priority, pods in groupby(batch, lambda pod: pod.priority):

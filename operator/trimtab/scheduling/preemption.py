@@ -28,7 +28,7 @@ most a few hundred cached candidates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 from zlib import crc32
 
@@ -146,10 +146,11 @@ _UNKNOWN: Final = _Candidate((), frozenset(), (0, False, 0, 0, 0, 0.0), (), ())
 
 
 class _Kept(Struct):
-    """The cached candidates for pods with equal requests and priority, by slot."""
+    """The cached candidates for pods with equal requests and priority, by slot, and the spec of the last such pod."""
 
     seen: int
     by_slot: dict[int, _Candidate | _NoRoom]
+    spec: PodSpec
 
 
 class PreemptionPlanner:
@@ -178,6 +179,13 @@ class PreemptionPlanner:
         self._start: int | None = None
         self._kept: dict[object, _Kept] = {}
         self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(snapshot.nodes, recompute_share=1)
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        first = self._snapshot.nodes.changes - self._snapshot.nodes.capacity  # older ones have few valid candidates
+        kept = ((key, each) for key, each in self._kept.items() if id(each.spec) in used and each.seen >= first)
+        self._kept = {key: each for key, each in kept if self._drop_touched(each)}
 
     def start_cycle(self, ledger: BudgetLedger) -> None:
         """Start a scheduling cycle with the current PodDisruptionBudgets.
@@ -438,14 +446,20 @@ class PreemptionPlanner:
             return {}  # a change on one node can change what fits on another
         key = (self._snapshot.amounts(pod.spec).wanted, pod.priority)
         known = self._kept.get(key)
-        touched = None if known is None else nodes.touched_since(known.seen)
-        if known is None or touched is None:
-            known, touched = _Kept(nodes.changes, {}), []
-            self._kept[key] = known
-        for slot in touched:
-            known.by_slot.pop(slot, None)
-        known.seen += len(touched)
+        if known is None or not self._drop_touched(known):
+            known = self._kept[key] = _Kept(nodes.changes, {}, pod.spec)
+        known.spec = pod.spec
         return known.by_slot
+
+    def _drop_touched(self, kept: _Kept) -> bool:
+        """Drop the candidates of slots that have changed. Return whether the other candidates are valid."""
+        touched = self._snapshot.nodes.touched_since(kept.seen)
+        if touched is None:
+            return False
+        for slot in touched:
+            kept.by_slot.pop(slot, None)
+        kept.seen += len(touched)
+        return True
 
     def _changed(self, candidate: _Candidate) -> bool:
         """Return whether the PodDisruptionBudgets of a candidate have changed in a way that matters to it."""

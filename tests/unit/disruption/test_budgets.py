@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -161,3 +163,14 @@ def test_budget_never_grants_more_than_allowed(allowed, asked):
             granted[app] += healthy
     for app, number in zip(apps, allowed, strict=True):
         assert granted[app] <= max(0, number)
+
+
+def test_labels_of_deleted_pods_are_not_kept() -> None:
+    snapshot = Snapshot([pdb().build()])
+    book = BudgetLedger(snapshot)
+    labels = web().build().labels
+    alone = sys.getrefcount(labels)
+    book.matching(msgspec.structs.replace(web().build(), labels=labels))
+    assert sys.getrefcount(labels) > alone
+    snapshot.forget_removed()
+    assert sys.getrefcount(labels) == alone

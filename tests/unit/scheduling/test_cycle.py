@@ -406,6 +406,7 @@ async def test_specs_of_deleted_pods_are_not_kept() -> None:
         )
         await asyncio.sleep(1)
         specs = [reject.pod.spec for reject in world.reports.rejects if reject.pod.name != "waits"]
+        planner = world.scheduler._planner
         world.reports.rejects.clear()
         for each in range(20):
             world.delete(f"shop/p{each}")
@@ -414,6 +415,7 @@ async def test_specs_of_deleted_pods_are_not_kept() -> None:
             snapshot.forget_removed()
         unused = [PodSpec(termination_grace_period=each) for each in range(20)]
         assert [sys.getrefcount(each) for each in specs] == [sys.getrefcount(each) for each in unused]
+        assert world.scheduler._planner is planner
         world.put(sized("n1", cpu="5"))
         await asyncio.sleep(10)
         assert world.reports.bound == {"shop/waits": "n1"}

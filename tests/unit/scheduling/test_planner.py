@@ -191,6 +191,7 @@ def test_planner_that_is_kept_between_cycles_plans_as_a_new_one(rounds: list[Any
         elif change == 3:
             for each in [pod for pod in snapshot.pods.values() if pod.deleted is not None]:
                 snapshot.remove(each)
+            snapshot.forget_removed()
 
 
 def test_pods_of_one_class_that_wait_for_their_victims_share_the_reasons() -> None:

@@ -391,6 +391,23 @@ def test_plan_is_minimal_and_leaves_room_for_the_pod(
             snapshot.remove(victim)
 
 
+def test_candidates_are_kept_only_for_existing_preemptors() -> None:
+    nodes = [sized(f"n{number}", cpu="1").build() for number in range(5)]
+    snapshot = Snapshot([*nodes, *(placed(f"p{number}", f"n{number}").build() for number in range(5))])
+    planner = PreemptionPlanner(snapshot, Placer(snapshot))
+    staying, gone = (high(priority=priority).build() for priority in (1, 2))
+    snapshot.put(staying)
+    for each in (staying, gone):
+        assert isinstance(planner.plan(each), Preemption)
+    snapshot.remove(snapshot.pods["shop/p3"])
+
+    snapshot.forget_removed()
+
+    [kept] = planner._kept.values()
+    found = [each.name for candidate in kept.by_slot.values() for each in candidate.ended]  # type: ignore[union-attr]
+    assert sorted(found) == ["p0", "p1", "p2", "p4"]
+
+
 @pytest.mark.parametrize("anti", [False, True])
 def test_planner_that_is_kept_plans_as_a_new_one(anti: bool) -> None:
     nodes = [sized(f"n{number}").build() for number in range(5)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import ClassVar, Final
 
 import msgspec
@@ -309,6 +309,11 @@ class NodeResourcesFit(NodeFilter):
         self._fits: SlotCache[RequestedAmounts, np.bool_] = SlotCache(snapshot.nodes)
         self._reduced: dict[int, tuple[PodSpec, Amounts]] = {}
         self._version = -1
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._reduced = {key: each for key, each in self._reduced.items() if key in used}
 
     def passing(self, pod: Pod) -> BoolArray | None:
         amounts = self._amounts if self._ignored or self._ignored_groups else self.snapshot.amounts

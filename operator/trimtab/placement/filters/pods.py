@@ -82,6 +82,12 @@ class InterPodAffinity(NodeFilter):
         self._rejected: dict[tuple[str, Labels], _RejectedDomains] = {}
         self._index: AffinityIndex | None = None
         """The index that ``_rejected`` belongs to."""
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._rejected.clear()
+        self._index = None
 
     def concerns(self, pod: Pod) -> bool:
         affinity = pod.spec.affinity

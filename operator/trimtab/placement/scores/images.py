@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
+from collections.abc import Set
 from typing import ClassVar, Final
 
 import numpy as np
@@ -49,6 +50,12 @@ class ImageLocality:
         self._asked: dict[int, tuple[PodSpec, Asked]] = {}
         self._kept: dict[Asked, IntArray | int] = {}
         self._version = -1
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._asked = {key: each for key, each in self._asked.items() if key in used}
+        self._kept.clear()
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
         if self._version != self._nodes.images_version:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import ClassVar, Final
 
 import numpy as np
@@ -52,6 +52,11 @@ class StaticScore:
         self._best = best
         self._kept: dict[Hashable, _Entry] = {}
         self._version = -1
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._kept.clear()
 
     def key(self, pod: Pod) -> Hashable | None:
         raise NotImplementedError

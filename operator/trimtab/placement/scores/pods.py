@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import ClassVar, Final
 
 import numpy as np
@@ -66,6 +66,12 @@ class InterPodAffinity:
         self._ignore_existing = ignore_existing
         self._own: dict[tuple[int, str], tuple[PodSpec, tuple[Weighted, ...]]] = {}
         self._index: AffinityIndex | None = None
+        snapshot.nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._own.clear()
+        self._index = None
 
     def sums(self, pod: Pod) -> IntArray | None:
         """Return the sum of weights for each slot: int64, shape (capacity,), or ``None`` if all sums are 0."""

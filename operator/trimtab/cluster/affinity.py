@@ -10,10 +10,10 @@ they match.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
+from collections.abc import Callable, Container, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -291,11 +291,10 @@ _CHANGES: Final = 4096
 (:meth:`AffinityIndex.carriers_changed_since`).
 """
 
-_FEW: Final = 8
-_FEW_LABELS: Final = 1000
-"""The index is not rebuilt before it has more than these numbers of specs, and of labels in classes, of deleted pods.
+_SPARE_SIZE: Final = 1000
+"""Neither classes nor counters are dropped before more than this number of labels, or values in selectors, are unused.
 
-Fewer use at most a megabyte. The classes of pods with many labels use more memory than others.
+Fewer use at most a megabyte.
 """
 
 
@@ -449,13 +448,14 @@ C = TypeVar("C")
 
 
 class _UsedCounter(Generic[C]):
-    """A counter, and the sequence number of the plan or validation that last read it."""
+    """A counter, the sequence number of the plan or validation that last read it, and the size of its terms."""
 
-    __slots__ = ("counter", "round")
+    __slots__ = ("counter", "round", "size")
 
-    def __init__(self, counter: C, round_: int) -> None:
+    def __init__(self, counter: C, round_: int, terms: Iterable[BoundTerm]) -> None:
         self.counter = counter
         self.round = round_
+        self.size = sum(1 + _number_of_values(term.selector) for term in terms)
 
 
 class _Selection:
@@ -524,6 +524,8 @@ class AffinityIndex:
         """Total number of classes in the tuples of ``_equal_selections``."""
         self._empty = 0
         self._round = 0
+        self._reclaimed = 0
+        """The value of ``_round`` at the last call of :meth:`forget_removed`."""
         self._unused = 0
         self._idle: set[tuple[str, int]] = set()
         """The keys of the entries in ``_carrying`` whose terms have counters but no longer any pods."""
@@ -543,20 +545,40 @@ class AffinityIndex:
             or self._unused > classes + terms + _SPARE_COUNTERS
         )
 
-    def is_stale(self, used: Set[int]) -> bool:
-        """Return whether more than a fifth of the index belongs to deleted pods, so that a rebuild is worthwhile.
+    def is_stale(self, waiting: Container[tuple[str, Labels]]) -> bool:
+        """Return whether more than a fifth of the classes belong to deleted pods, so that a rebuild is worthwhile.
+
+        Args:
+            waiting: the namespaces and labels of the pods that are not bound.
+        """
+        if not self._empty:
+            return False
+        labels = sum(1 + len(group.labels) for group in self._classes.values())
+        empty = (key[1] for key, group in self._classes.items() if not group.by_slot and key not in waiting)
+        return sum(1 + len(each) for each in empty) > max(_SPARE_SIZE, labels // 5)
+
+    def forget_removed(self, used: Set[int]) -> None:
+        """Drop the terms of specs that no pod has any longer, and the counters if many of them are no longer read.
+
+        Call this method only between plans. Counters that callers still have may not be updated afterwards.
 
         Args:
             used: the ids of the specs that existing pods have.
         """
-        gone = sum(key[1] not in used for key in self._carrying)
-        if gone > max(_FEW, len(self._carrying) // 5):
-            return True
-        if not self._empty:
-            return False
-        labels = sum(1 + len(group.labels) for group in self._classes.values())
-        empty = sum(1 + len(group.labels) for group in self._classes.values() if not group.by_slot)
-        return empty > max(_FEW_LABELS, labels // 5)
+        self._carrying = {key: each for key, each in self._carrying.items() if each.pods or key[1] in used}
+        counters: list[_UsedCounter[Any]] = [*self._matching.values(), *self._staying.values()]
+        unused = sum(each.size for each in counters if each.round < self._reclaimed)
+        if unused > max(_SPARE_SIZE, sum(each.size for each in counters) // 5):
+            self._drop_counters()
+        self._reclaimed = self._round
+
+    def _drop_counters(self) -> None:
+        """Drop the counters of pods that match selectors or terms. They are created again when they are read."""
+        self._matching, self._watches, self._sharing = {}, TermIndex(), _Sharing()
+        self._staying, self._stay_watches = {}, TermIndex()
+        self._unused = 0
+        for group in self._classes.values():
+            group.watchers, group.stay_watchers = CountsByTopology(self._nodes), None
 
     def prune(self) -> None:
         """Remove the terms that no bound pod has any longer, so that their counters are no longer updated.
@@ -667,7 +689,7 @@ class AffinityIndex:
         classes = [group for group in self._class_index.near(keys) if self._all_match(terms, group)]
         classes.sort(key=lambda group: group.number)
         counter = self._sharing.counter(self._nodes.column(topology_key), classes)
-        self._matching[key] = _UsedCounter(counter, self._round)
+        self._matching[key] = _UsedCounter(counter, self._round, terms)
         self._watches.add(keys, (terms, counter))
         return counter
 
@@ -698,7 +720,7 @@ class AffinityIndex:
             found.round = self._round
             return found.counter
         counter = SlotCounter()
-        self._staying[key] = _UsedCounter(counter, self._round)
+        self._staying[key] = _UsedCounter(counter, self._round, terms)
         matching: dict[int, PodClass] = {}
         for term in terms:
             keys = self._rarest((term,))
@@ -886,6 +908,12 @@ class AffinityIndex:
     def _all_match(self, terms: Iterable[BoundTerm], group: PodClass) -> bool:
         namespace_labels = self._namespace_labels(group.namespace)
         return all(term.matches(group.namespace, group.labels, namespace_labels) for term in terms)
+
+
+def _number_of_values(selector: LabelSelector | None) -> int:
+    if selector is None:
+        return 0
+    return len(selector.match_labels) + sum(1 + len(each.values) for each in selector.match_expressions)
 
 
 def _add(numbers: dict[int, int], slot: int, amount: int) -> None:

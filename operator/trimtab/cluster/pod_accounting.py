@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Sequence, Set
 from typing import Final
 
 import numpy as np
@@ -116,14 +116,17 @@ class PodAccounting:
         if len(unused) > _SPARE_COLUMNS:
             self._recount(unused, lambda: self._nodes.axis.release(unused))
 
-    def forget_removed(self, used: Set[int]) -> None:
-        """Drop the cached amounts of specs that no pod has any longer.
+    def forget_removed(self, used: Set[int], waiting: Container[tuple[str, Labels]]) -> None:
+        """Drop the amounts of specs that no pod has any longer, and what the affinity index has for deleted pods.
 
         Args:
             used: the ids of the specs that existing pods have.
+            waiting: the namespaces and labels of the pods that are not bound.
         """
-        if self._affinity is not None and self._affinity.is_stale(used):
-            self._affinity = None
+        if self._affinity is not None:
+            self._affinity.forget_removed(used)
+            if self._affinity.is_stale(waiting):
+                self._affinity = None
         self._amounts = {key: each for key, each in self._amounts.items() if key in used}
 
     def _recount(self, names: Iterable[str], change: Callable[[], object]) -> None:

@@ -227,11 +227,12 @@ class Snapshot:
         Do not call this method while changes are being recorded.
         """
         used = {id(pod.spec) for pod in self.pods.values()}
+        waiting = {(pod.namespace, pod.labels) for _, pod in self.unbound()}
         with self.fork():
-            self._accounting.forget_removed(used)
-            self.nodes.release_columns()
+            self._accounting.forget_removed(used, waiting)
         for cache in [*self.nodes.caches]:
             cache.forget_removed(used)
+        self.nodes.release_columns()
 
     def undo(self, mark: int) -> None:
         """Undo all changes since ``mark``, in reverse order."""

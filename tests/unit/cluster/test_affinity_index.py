@@ -11,7 +11,8 @@ from tests.builders import HOSTNAME, ZONE, namespace, node, pod, selector
 from tests.unit.cluster.worlds import Maker, makers, worlds
 from trimtab.cluster.affinity import BoundTerm, bind, terms_of
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.frozen import NO_LABELS
+from trimtab.kube.objects import LabelRequirement, LabelSelector, Pod
 from trimtab.kube.rules.selectors import matches_labels
 
 
@@ -226,3 +227,52 @@ def test_index_is_rebuilt_if_few_deleted_pods_had_many_labels():
         snapshot.put(pod("large").labels(app=str(number)).on("n1").build())
     snapshot.forget_removed()
     assert snapshot.affinity is index
+
+
+def test_index_is_kept_if_only_pending_pods_have_many_labels() -> None:
+    snapshot = Snapshot([node("n1").build(), pod("a").labels(app="a").on("n1").build()])
+    index = snapshot.affinity
+    waiting = [
+        pod(f"p{number}").labels({f"l{each}": str(number) for each in range(128)}).build() for number in range(9)
+    ]
+    for each in waiting:
+        snapshot.put(each)
+        index.carriers_against(each)
+    snapshot.forget_removed()
+    assert snapshot.affinity is index
+    for each in waiting:
+        snapshot.remove(each)
+    snapshot.forget_removed()
+    assert snapshot.affinity is not index
+
+
+def test_counters_that_are_no_longer_read_are_dropped() -> None:
+    snapshot = Snapshot([node("n1").build(), pod("a").labels(app="a").on("n1").build()])
+    index = snapshot.affinity
+    values = tuple(str(each) for each in range(100))
+    selectors = [LabelSelector(NO_LABELS, (LabelRequirement("app", "In", ("a", f"b{n}", *values)),)) for n in range(20)]
+    terms = [BoundTerm(HOSTNAME, each, frozenset(["shop"])) for each in selectors]
+    for term in terms:
+        index.matching((term,), HOSTNAME)
+        index.staying("shop", term.selector)
+    snapshot.forget_removed()
+    assert len(index._matching) == len(index._staying) == 20
+    snapshot.forget_removed()
+    assert not index._matching
+    assert not index._staying
+    assert not index._watches
+    assert not index._stay_watches
+    assert snapshot.affinity is index
+    matching, staying = index.matching((terms[0],), HOSTNAME), index.staying("shop", terms[0].selector)
+    snapshot.put(pod("b").labels(app="a").on("n1").build())
+    assert matching.total == sum(staying.counts.values()) == 2
+
+
+def test_terms_of_deleted_pending_pods_are_not_kept() -> None:
+    snapshot = Snapshot([node("n1").build()])
+    staying, gone = (pod(name).anti_affinity(name).build() for name in ("a", "b"))
+    snapshot.put(staying)
+    terms = [snapshot.affinity.carried_terms(each) for each in (staying, gone)]
+    snapshot.forget_removed()
+    assert snapshot.affinity.carried_terms(staying) is terms[0]
+    assert snapshot.affinity.carried_terms(gone) is not terms[1]

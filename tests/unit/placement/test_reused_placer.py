@@ -26,6 +26,7 @@ from trimtab.placement import (
     volume_topology,
 )
 from trimtab.placement.filters import legacy
+from trimtab.placement.filters import pods as pod_filters
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scores import images
@@ -39,6 +40,7 @@ SMALL = {
     (node_table, "_SPARE"): -8,
     (object_store, "_LOG"): 7,
     (affinity, "_SPARE"): 2,
+    (affinity, "_SPARE_SIZE"): 0,
     (node_table, "_MANY"): 2,
     (topology_spread, "_MAX_KEYS"): 3,
     (topology_spread, "_MAX_INCLUSIONS"): 2,
@@ -50,6 +52,7 @@ SMALL = {
     (feasibility, "_MAX_SPECS"): 2,
     (node_scores, "_MAX_KEPT"): 2,
     (images, "_KEPT"): 2,
+    (pod_filters, "_MANY_COUNTERS"): 1,
     (images, "_SPECS"): 2,
     (pod_scores, "_SPECS"): 2,
     (volume_matching, "_MAX_ANSWERS"): 2,

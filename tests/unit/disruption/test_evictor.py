@@ -15,8 +15,8 @@ from trimtab.api import reasons
 from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
+from trimtab.disruption.evictor.disruption_marks import MARK_LIFETIME
 from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG
-from trimtab.disruption.evictor.evictor import MARK_LIFETIME
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests

@@ -51,10 +51,10 @@ from trimtab.api.reasons import (
 )
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
-from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.controller.history import History, NoHistory
 from trimtab.disruption.evictor.cluster_view import ClusterView
+from trimtab.disruption.evictor.disruption_marks import DisruptionMarks
 from trimtab.disruption.evictor.eviction_api import (
     attempt_result_of,
     confirm_eviction,
@@ -107,11 +107,6 @@ It is short, because the eviction may no longer be necessary after the read, and
 
 RECHECK_TIME: Final = 1.0
 """Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
-
-MARK_LIFETIME: Final = 60.0
-"""Seconds for which the condition DisruptionTarget counts as set after it was written, even if no watch shows it. The
-disruption controller removes the condition from pods that are not deleted within two minutes.
-"""
 
 MANY_IN_FLIGHT: Final = 8
 """Number of concurrent requests from which on writes that can wait, such as events, wait for them."""
@@ -182,7 +177,7 @@ class Evictor:
         self._waiting = WaitingRequests()
         self._operator_limits = OperatorLimits(limits or EvictionLimits(), self._in_progress, self._waiting)
         self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
-        self._marked: dict[str, tuple[str, float]] = {}  # by UID: reason and time of the condition DisruptionTarget
+        self._marks = DisruptionMarks()
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
@@ -450,7 +445,7 @@ class Evictor:
         request, now = permit.request, self._clock.now()
         if permit in self._in_progress.permits:
             permit.in_flight = True
-            if self._has_mark(permit.pod, reason):
+            if self._marks.has(permit.pod, reason, self._now()):
                 return None
         try:
             failed = await mark_disrupted(api, request, reason=reason, message=message, now=now, timeout=timeout)
@@ -458,22 +453,14 @@ class Evictor:
             self.cancel(permit)
             raise
         if failed is None:
-            self._marked[request.uid] = reason, self._now()
+            self._marks.wrote(request.uid, reason, self._now())
         return failed
-
-    def _has_mark(self, pod: Pod, reason: str) -> bool:
-        """Return whether a pod has the condition DisruptionTarget with a reason, as written here or seen last."""
-        written, at = self._marked.get(pod.uid, ("", -MARK_LIFETIME))
-        if self._now() - at < MARK_LIFETIME:
-            return written == reason
-        ours = (DISRUPTION_TARGET, "True", reason)
-        return any((each.type, each.status, each.reason) == ours for each in pod.conditions)
 
     def begin(self, permit: Permit) -> None:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
         request, permit.in_flight = permit.request, True
         if request.how == "Evict":
-            self._marked.pop(request.uid, None)  # the Eviction API writes its own condition, even if the deletion fails
+            self._marks.forget(request.uid)
         if (owner := request.workload) is not None:
             self._owners.open(
                 owner,
@@ -666,7 +653,7 @@ class Evictor:
         self._in_progress.drop_ended(now)
         self._waiting.drop_expired(now)
         self._unanswered = {uid: sent for uid, sent in self._unanswered.items() if now - sent[1] < WATCH_LAG}
-        self._marked = {uid: mark for uid, mark in self._marked.items() if now - mark[1] < MARK_LIFETIME}
+        self._marks.drop_expired(now)
         self._operator_limits.drop_expired(now)
 
     def _now(self) -> float:

@@ -436,11 +436,13 @@ class EvictionQueue:
     def next_at(self, flow: Hashable) -> float:
         """Return the earliest time at which the limits of a flow's zone and namespace admit its next pod."""
         _, zone, namespace = cast("Flow", flow)
-        return max(self._limits[1].next_at(zone), self._limits[2].next_at(namespace))
+        _, of_zones, of_namespaces = self._limits
+        return max(of_zones.next_at(zone), of_namespaces.next_at(namespace))
 
     def next_at_any_flow(self) -> float:
         """Return the earliest time at which the limit on all pods admits another pod; ``-inf`` if unset or unused."""
-        return self._limits[0].next_at("")
+        of_all, _, _ = self._limits
+        return of_all.next_at("")
 
     def take(self, key: str, flow: Hashable, now: float) -> None:
         """Take the rate limit tokens for an admitted pod."""
@@ -454,7 +456,7 @@ class EvictionQueue:
 
     def _set_rates(self, rates: UserTaintRates) -> None:
         self._rates = rates
-        self._limits = [
+        self._limits = [  # in the order of the keys of a flow
             KeyedTokenBuckets[str](rate, burst=1.0 if rate is None else 1.0 + CATCH_UP * rate)
             for rate in (rates.total, rates.per_zone, rates.per_namespace)
         ]

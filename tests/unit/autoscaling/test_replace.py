@@ -25,7 +25,7 @@ from tests.unit.autoscaling.scale_up_helpers import pending_pod
 from trimtab.api.cluster_autoscaler import ResourceLimits
 from trimtab.api.plan import ScaleUp
 from trimtab.autoscaling.groups import build_groups
-from trimtab.autoscaling.replace import candidates
+from trimtab.autoscaling.replace import candidates, planner
 from trimtab.autoscaling.scale_up import PlanInputs
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.placer import Placer
@@ -63,6 +63,11 @@ def pinned_pod(name: str, node: str, cpu: str) -> Any:
     return made.node_selector(**{"kubernetes.io/hostname": node})
 
 
+def moving_pod(name: str, node: str) -> Any:
+    """A pod of the tenant that does not block the drain of its node, and needs a node of more than 4 cpus."""
+    return tenant_pod(name, "4500m").on(node).owned_by("ReplicaSet", "x").ready()
+
+
 def replacement_candidates(world: World, now: float) -> candidates.ReplacementCandidates:
     """The candidates of a plan, if all groups have the same price."""
     snapshot = world.snapshot()
@@ -81,6 +86,15 @@ def replaced(world: World) -> list[str]:
     assert world.promises is not None
     (record,) = world.promises.replacements
     return [each.name for each in record.nodes]
+
+
+def first_replaced(world: World, plans: int = 100) -> list[str]:
+    """The nodes that the first plan with a replacement replaces; none if this number of plans has none."""
+    for _ in range(plans):
+        if ups(world.plan()):
+            return replaced(world)
+        world.now += 10
+    return []
 
 
 class TestPlan:
@@ -370,6 +384,55 @@ class TestOtherNamespaces:
 
         assert ups(world.plan()) == {"small": (0, len(ordinary))}
         assert replaced(world) == ordinary
+
+    def test_pods_that_fit_elsewhere_leave_others_to_be_tried(self) -> None:
+        """The tenant's nodes come first. Their pods fit on an existing node, so that they need no replacement."""
+        names = [f"a{each:02}" for each in range(candidates.MAX_REPLACED)]
+        world = self.with_others(names, [moving_pod(f"x-{name}", name) for name in names])
+        roomy = group("roomy", None, size=1)
+        there, machine = worker("n2", roomy)
+        there.allocatable(cpu="300", memory="64Gi").capacity(cpu="300").taint("tenant")
+        world.add(roomy, there, machine, tenant_pod("full", "190").on("n2").tolerates("tenant").ready())
+
+        assert "n1" in first_replaced(world)
+
+    def test_pods_that_need_equally_expensive_nodes_leave_others_to_be_tried(self) -> None:
+        """The tenant's nodes come first. Nodes of another group could replace them, but would not be cheaper."""
+        names = [f"a{each:02}" for each in range(candidates.MAX_REPLACED)]
+        world = self.with_others(names, [moving_pod(f"x-{name}", name) for name in names])
+        world.add(group("other", "0.8", cpu="8", most=99))
+
+        assert "n1" in first_replaced(world)
+
+    def test_random_order_is_tried_within_the_trials_of_a_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All nodes of three groups need nodes that are not cheaper."""
+        groups = [group(f"big{each}", "0.8", size=30, cpu="8", most=99) for each in range(3)]
+        names = [f"n{each:02}" for each in range(90)]
+        workers = [worker(name, groups[each // 30], cpu="8") for each, name in enumerate(names)]
+        pods = [moving_pod(f"x-{name}", name) for name in names]
+        world = World(groups, workers, pods, group("other", "0.8", cpu="8", most=99))
+        tried: list[list[str]] = []
+        try_nodes = planner.ReplacementTrial.try_nodes
+        monkeypatch.setattr(
+            planner.ReplacementTrial,
+            "try_nodes",
+            lambda self, nodes, *others: tried.append([each.name for each in nodes]) or try_nodes(self, nodes, *others),
+        )
+
+        assert not ups(world.plan())
+        assert len(tried) == planner.MAX_TRIALS
+        assert all(nodes == sorted(nodes) for nodes in tried[: -planner.RANDOM_TRIALS])
+        assert tried[-planner.RANDOM_TRIALS] != sorted(tried[-planner.RANDOM_TRIALS])
+
+    def test_pods_that_tolerate_every_taint_must_fit_on_other_nodes(self) -> None:
+        big, small = group("big", "0.8", size=2, cpu="8"), group("small", "0.3", cpu="4")
+        pods = [web(f"web-{each}", "n1") for each in range(5)]
+        tolerating = moving_pod("x", "n2").tolerates()
+
+        world = World(big, small, worker("n1", big, cpu="8"), worker("n2", big, cpu="8"), pods, tolerating)
+
+        assert ups(world.plan()) == {"small": (0, 1)}
+        assert replaced(world) == ["n1"]
 
     @staticmethod
     def with_others(names: list[str], pods: list[Any]) -> World:

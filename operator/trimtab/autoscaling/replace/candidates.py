@@ -102,7 +102,9 @@ class ReplacementCandidates:
         found.sort(key=lambda each: each[:2])
         return [(node, group) for _, _, node, group in found]
 
-    def of(self, family: NodeGroup | None, stuck: Collection[str] = ()) -> tuple[ReplacementCandidate, ...]:
+    def of(
+        self, family: NodeGroup | None, stuck: Collection[str] = (), order: random.Random | None = None
+    ) -> tuple[ReplacementCandidate, ...]:
         """Return the nodes that can all be drained together within budgets and minimum sizes.
 
         They are sorted by rank. See :data:`MAX_BLOCKED` for the nodes that are evaluated.
@@ -110,10 +112,13 @@ class ReplacementCandidates:
         Args:
             family: the group whose nodes are considered; ``None`` for all groups.
             stuck: names of nodes that are left out, because a trial found them stuck.
+            order: if given, the nodes are evaluated and returned in a random order instead.
         """
         floors = ResourceMinimums(self._spec.resource_limits, self._remaining)
         ranked = [each for each in self._ranked if family is None or each[1].id == family.id]
         ranks = list(reversed(range(len(ranked))))
+        if order is not None:
+            order.shuffle(ranks)
         accepted: dict[int, ReplacementCandidate] = {}
         evicted: list[Pod] = []
         pods = blocked = 0
@@ -136,4 +141,4 @@ class ReplacementCandidates:
                 floors.take(group, node)
                 pods += len(drain.moving)
         self._classes.take_back(evicted)
-        return tuple(accepted[rank] for rank in sorted(accepted))
+        return tuple(accepted[rank] for rank in (accepted if order is not None else sorted(accepted)))

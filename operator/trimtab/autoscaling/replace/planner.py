@@ -12,10 +12,13 @@ The pods of one namespace must not prevent replacements of nodes that have only 
 - Nodes with pods that block the drain, fit nowhere or use up the time of the plan are left out or come last. Others are
   evaluated in their place.
 - If there are many such nodes, the planner evaluates the other nodes in a random order.
+- If the best-ranked nodes are not replaced for another reason, e.g. because their pods fit on existing nodes or need
+  equally expensive ones, the plan also tries nodes in a random order. So each node is tried in one of the next plans.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -55,6 +58,7 @@ from trimtab.autoscaling.template import NodeTemplate, build_templates
 from trimtab.autoscaling.template.node_template import TO_BE_DELETED
 from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import NO_RESOURCES
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer, hold_nominated
 from trimtab.placement.plan_budget import PlanBudget, planning_cost
@@ -183,7 +187,8 @@ class ReplacementTrial:
             hold_nominated(self._snapshot)
             lifted = [self._placer.displace(pod) for pod in in_order]
             for node in nodes:
-                self._snapshot.put(as_draining(node))
+                # Pods that tolerate every taint must not stay on the nodes that are removed.
+                self._snapshot.put(replace(as_draining(node), allocatable=NO_RESOURCES))
             found = place_on_existing(self._placer, group_equal_pods(lifted), {}, self._budget)
             if len(found.reserved) + sum(map(len, found.unplaced)) < len(lifted):
                 return _FAILED  # pods were skipped because of the time limit
@@ -257,6 +262,8 @@ STRATEGY: Final = "Replace"
 
 MAX_TRIALS: Final = 24
 """Maximum number of node sets that one plan tries. Most iterations find no replacement and must be fast."""
+RANDOM_TRIALS: Final = 9
+"""Number of these trials that are left for a set of nodes in random order: one for each of its prefixes."""
 MAX_FAMILIES: Final = 8
 """Maximum number of groups whose nodes are also tried separately from those of other groups."""
 
@@ -348,7 +355,7 @@ class _ReplacementPlanner:
         self._placer = Placer(snapshot)
         limits = inputs.spec.resource_limits
         self._trial = ReplacementTrial(snapshot, self._placer, self._templates, limits, inputs.budget)
-        self._trials = MAX_TRIALS
+        self._trials = MAX_TRIALS - RANDOM_TRIALS
         self._up = up
 
     def plan(self) -> ReplacePlan:
@@ -426,30 +433,44 @@ class _ReplacementPlanner:
     def _best(self, candidates: ReplacementCandidates) -> ReplacementOption | None:
         """Return the first option that saves enough, or the best one if none does.
 
-        Options for nodes of all groups come first, then options for each group.
+        Options for nodes of all groups come first, then options for each group, and then those for nodes of one of them
+        in random order.
         """
         best: ReplacementOption | None = None
-        families: list[NodeGroup | None] = [None, *candidates.groups[:MAX_FAMILIES]]
-        for family in families if len(candidates.groups) > 1 else families[1:]:
+        groups = candidates.groups
+        families: tuple[NodeGroup | None, ...] = (None, *groups) if len(groups) > 1 else groups
+        for family in families[: 1 + MAX_FAMILIES]:
             found = self._best_of(candidates, family)
             if found is not None and (best is None or found.merit > best.merit):
                 best = found
             if self._suffices(best):
                 break
+        self._trials += RANDOM_TRIALS
+        if families and not self._suffices(best):
+            order = random.Random(int(self._inputs.now))
+            found = self._best_of(candidates, order.choice(families), order)
+            best = found if self._suffices(found) else best  # so that the reported option is the same in each plan
         return best
 
-    def _best_of(self, candidates: ReplacementCandidates, family: NodeGroup | None) -> ReplacementOption | None:
+    def _best_of(
+        self, candidates: ReplacementCandidates, family: NodeGroup | None, order: random.Random | None = None
+    ) -> ReplacementOption | None:
         """Return the best option among the nodes of a group; ``None`` for the nodes of all groups.
 
         Nodes that a trial found stuck are left out. If no option saves enough without them, other nodes are collected
         in their place. Sets with stuck nodes come last, because all of their prefixes may contain such nodes.
+
+        Args:
+            candidates: the nodes that may be replaced.
+            family: the group, or ``None``.
+            order: if given, only one set of nodes is tried, in a random order.
         """
         best: ReplacementOption | None = None
         stuck: set[str] = set()
         with_stuck: list[Sequence[ReplacementCandidate]] = []
         accepted: Sequence[ReplacementCandidate] = ()
         while not self._suffices(best):
-            collected = candidates.of(family, stuck)
+            collected = candidates.of(family, stuck, order)
             if [each.node for each in collected] == [each.node for each in accepted]:
                 break
             accepted = collected
@@ -458,7 +479,7 @@ class _ReplacementPlanner:
                 stuck |= result.stuck
                 accepted = [each for each in accepted if each.node.name not in stuck]
             best = self._better(best, self._best_prefix(accepted, result))
-            if not stuck:
+            if order is not None or not stuck:
                 break
         while with_stuck and not self._suffices(best):
             best = self._better(best, self._best_prefix(with_stuck.pop(), _FAILED))

@@ -527,21 +527,26 @@ class AffinityIndex:
         self._reclaimed = 0
         """The value of ``_round`` at the last call of :meth:`forget_removed`."""
         self._unused = 0
+        self._specs = 0
+        """Number of entries in ``_carrying`` that have bound pods."""
         self._idle: set[tuple[str, int]] = set()
         """The keys of the entries in ``_carrying`` whose terms have counters but no longer any pods."""
 
-    @property
-    def overgrown(self) -> bool:
+    def overgrown(self, pending: int) -> bool:
         """Return whether most of the index belongs to deleted pods.
 
         Such data accumulates because every rollout adds pods with a new template hash label.
 
-        The index itself never removes a class. Its owner must drop and rebuild the index when this property is true.
+        The index itself never removes a class. Its owner must drop and rebuild the index when this method returns true.
+
+        Args:
+            pending: the number of pods that are not bound. Each of them may have a class without bound pods, and terms
+                of its own, which the next plan would add again.
         """
         classes, terms = len(self._classes), len(self._repelling) + len(self._drawing)
         return (
-            self._empty > max(_SPARE, classes // 2)
-            or len(self._carrying) > 2 * classes + _SPARE
+            self._empty - pending > max(_SPARE, classes // 2)
+            or len(self._carrying) > 2 * (classes + self._specs + pending) + _SPARE
             or self._unused > classes + terms + _SPARE_COUNTERS
         )
 
@@ -862,8 +867,10 @@ class AffinityIndex:
             counted = self._start_counting(carried)
         carried.pods += amount
         if not carried.pods:
+            self._specs -= 1
             self._idle.add((pod.namespace, id(pod.spec)))
         elif carried.pods == amount:
+            self._specs += 1
             self._idle.discard((pod.namespace, id(pod.spec)))
         if carried.grouped is not None:
             carried.grouped.add(slot, amount)

@@ -254,14 +254,17 @@ class PodAccounting:
                 self._affinity.add_all(placed)
         return self._affinity
 
-    def forget_affinity(self, *, if_overgrown: bool = False) -> None:
-        """Drop the affinity index. It is rebuilt on the next access.
+    def forget_affinity(self) -> None:
+        """Drop the affinity index. It is rebuilt on the next access."""
+        self._affinity = None
+
+    def prune_affinity(self, pending: int) -> None:
+        """Drop the affinity index if most of it belongs to deleted pods, else the terms that no pod uses.
 
         Args:
-            if_overgrown: whether to keep the index unless most of it belongs to pods that no longer exist. If the index
-                is kept, terms that no pod uses are removed from it.
+            pending: the number of pods that are not bound.
         """
-        if self._affinity is not None and (not if_overgrown or self._affinity.overgrown):
+        if self._affinity is not None and self._affinity.overgrown(pending):
             self._affinity = None
         if self._affinity is not None:
             self._affinity.prune()

@@ -216,7 +216,7 @@ class Snapshot:
                 self.nodes.renumber()
                 self._accounting.forget_affinity()
             else:
-                self._accounting.forget_affinity(if_overgrown=True)
+                self._accounting.prune_affinity(len(self.unbound()))
                 self.nodes.release_columns()
         self._depth += 1
         return len(self._journal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,7 +210,7 @@ def test_index_of_mostly_deleted_pods_is_rebuilt():
         snapshot.put(one)
     with snapshot.fork():
         assert snapshot.affinity is not index
-        assert not snapshot.affinity.overgrown
+        assert not snapshot.affinity.overgrown(0)
     index = snapshot.affinity
     with snapshot.fork():
         assert snapshot.affinity is index
@@ -244,6 +245,28 @@ def test_index_is_kept_if_only_pending_pods_have_many_labels() -> None:
         snapshot.remove(each)
     snapshot.forget_removed()
     assert snapshot.affinity is not index
+
+
+@pytest.mark.parametrize("distinct", ["labels", "terms"])
+@pytest.mark.parametrize("node_name", ["", "n1"])
+def test_index_is_not_rebuilt_because_of_existing_pods(distinct: str, node_name: str) -> None:
+    """The next plan would add what the index has for them again."""
+    snapshot = Snapshot([node("n1").allocatable(pods=5000).build(), pod("a").labels(app="a").on("n1").build()])
+    index = snapshot.affinity
+    pods = []
+    for number in range(1100):
+        own = {"labels": "b", "terms": "c", distinct: str(number)}
+        made = pod(f"p{number}").labels(app=own["labels"]).anti_affinity(labelSelector=selector(app=own["terms"]))
+        pods.append(made.on(node_name).build())
+        snapshot.put(pods[-1])
+        index.carriers_against(pods[-1])
+        index.carried_terms(pods[-1])
+    with snapshot.fork():
+        assert snapshot.affinity is index
+    for each in pods:
+        snapshot.remove(each)
+    with snapshot.fork():
+        assert snapshot.affinity is not index or (node_name and distinct == "terms")  # those are removed one by one
 
 
 def test_counters_that_are_no_longer_read_are_dropped() -> None:

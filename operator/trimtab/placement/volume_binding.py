@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -90,6 +90,12 @@ class VolumeBinder:
         self._bound = BoundVolumes(nodes, objects, self._masks_by_affinity)
         self._provisioning = Provisioning(nodes, objects, self._masks_by_affinity)
         self._search = VolumeMatcher(nodes, objects, self._masks_by_affinity)
+        nodes.caches.add(self)
+
+    def forget_removed(self, used: Set[int]) -> None:  # noqa: ARG002 - the keys are requirements of claims
+        """See :class:`~trimtab.cluster.node_table.SpecCache`."""
+        self._search.forget_claims()
+        self._provisioning.forget_claims()
 
     def conflicts(self, pod: Pod) -> Codes:
         """Return the volume conflicts of a pod on each slot: uint8, shape (capacity,), a fresh array.

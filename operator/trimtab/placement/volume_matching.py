@@ -133,6 +133,10 @@ class StaticVolumes:
         self._refresh()
         return self._match(self._regions[self._region_of[slot]], asks)
 
+    def forget_claims(self) -> None:
+        """Drop the cached results. A tenant's claims can have large selectors."""
+        self._answers.clear()
+
     def _refresh(self) -> None:
         """Rebuild the regions if nodes have changed or volumes have new node affinities."""
         made = (self._nodes.version, len(self._free.places))
@@ -229,6 +233,11 @@ class VolumeMatcher:
                     (index, None if name is None else shelf[name]) for index, name in zip(searching, names, strict=True)
                 )
         return [found[index] for index in range(len(claims))]
+
+    def forget_claims(self) -> None:
+        """Drop what is cached for claims, which may no longer exist. It is cheap to compute again."""
+        for static in self._static.values():
+            static.forget_claims()
 
     def _searches(
         self, claims: list[PersistentVolumeClaim]

@@ -188,6 +188,10 @@ class Provisioning:
             found = self._capacities[key] = self._judge(*key)
         return found
 
+    def forget_claims(self) -> None:
+        """Drop the cached masks, one for each size that a claim requests or has requested."""
+        self._capacities.clear()
+
     def _refresh(self) -> None:
         made = (self._nodes.version, self._objects.revision(CSIStorageCapacity))
         if self._made != made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -45,6 +46,7 @@ from trimtab.kube.objects import (
 )
 from trimtab.placement.filters.volumes import VolumeBinding
 from trimtab.placement.volume_binding import binder_of, reserve_volumes
+from trimtab.runtime.memory import forget_removed
 
 AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 BIND = "node(s) didn't find available persistent volumes to bind"
@@ -548,3 +550,22 @@ def test_binder_is_released_with_its_snapshot() -> None:
     del snapshot
     gc.collect()
     assert alive() is None
+
+
+def test_nothing_is_kept_for_deleted_claims() -> None:
+    """A tenant's claims can have large selectors."""
+    selector = LabelSelector(Labels({"disk": "fast"}))
+    before = sys.getrefcount(selector)
+    wanted = claim("c", selector=selector)
+    snapshot = Snapshot([*NODES, dynamic(), TRACKED, space(), wanted, volume("v", node_affinity=ON_1)])
+    assert reasons(VolumeBinding, snapshot, using("c")) == {"n2": (SPACE,)}
+    binder = binder_of(snapshot)
+    assert len(binder._provisioning._capacities) == 1
+    snapshot.remove(wanted)
+    del wanted
+    assert sys.getrefcount(selector) > before
+
+    forget_removed(snapshot)
+
+    assert sys.getrefcount(selector) == before
+    assert not binder._provisioning._capacities

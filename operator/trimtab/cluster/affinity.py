@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
+from copy import copy
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
@@ -562,23 +563,33 @@ class AffinityIndex:
         empty = (key[1] for key, group in self._classes.items() if not group.by_slot and key not in waiting)
         return sum(1 + len(each) for each in empty) > max(_SPARE_SIZE, labels // 5)
 
-    def forget_removed(self, used: Set[int]) -> None:
+    def forget_removed(self, used: Set[int]) -> AffinityIndex:
         """Drop the terms of specs that no pod has any longer, and the counters if many of them are no longer read.
 
-        Call this method only between plans. Counters that callers still have may not be updated afterwards.
+        Call this method only between plans.
 
         Args:
             used: the ids of the specs that existing pods have.
+
+        Returns:
+            The index to use from now on: a new one if counters were dropped. Callers that keep counters between plans
+            compare the index in any case, because it is sometimes rebuilt.
         """
         self._carrying = {key: each for key, each in self._carrying.items() if each.pods or key[1] in used}
         counters: list[_UsedCounter[Any]] = [*self._matching.values(), *self._staying.values()]
         unused = sum(each.size for each in counters if each.round < self._reclaimed)
-        if unused > max(_SPARE_SIZE, sum(each.size for each in counters) // 5):
-            self._drop_counters()
         self._reclaimed = self._round
+        if unused <= max(_SPARE_SIZE, sum(each.size for each in counters) // 5):
+            return self
+        made = copy(self)  # with the same classes
+        made.drop_counters()
+        return made
 
-    def _drop_counters(self) -> None:
-        """Drop the counters of pods that match selectors or terms. They are created again when they are read."""
+    def drop_counters(self) -> None:
+        """Drop the counters of pods that match selectors or terms. They are created again when they are read.
+
+        Counters that callers still have are not updated afterwards.
+        """
         self._matching, self._watches, self._sharing = {}, TermIndex(), _Sharing()
         self._staying, self._stay_watches = {}, TermIndex()
         self._unused = 0

@@ -302,8 +302,7 @@ class SpecCache(Protocol):
     def forget_removed(self, used: Set[int]) -> None:
         """Drop what is cached for pods that no longer exist. Called while no planner uses the snapshot.
 
-        A cache keeps only results that are expensive to compute, and no counters of the affinity index, which may drop
-        them at the same time.
+        A cache keeps only results that are expensive to compute.
 
         Args:
             used: the ids of the specs that existing pods have.

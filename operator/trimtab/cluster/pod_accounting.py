@@ -124,7 +124,7 @@ class PodAccounting:
             waiting: the namespaces and labels of the pods that are not bound.
         """
         if self._affinity is not None:
-            self._affinity.forget_removed(used)
+            self._affinity = self._affinity.forget_removed(used)
             if self._affinity.is_stale(waiting):
                 self._affinity = None
         self._amounts = {key: each for key, each in self._amounts.items() if key in used}

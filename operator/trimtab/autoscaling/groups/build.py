@@ -18,13 +18,7 @@ from trimtab.autoscaling.groups.annotations import (
     annotated_options,
     object_problem,
 )
-from trimtab.autoscaling.groups.discovery import (
-    Scope,
-    confirmed_by_nodes,
-    confirmed_earlier,
-    confirmed_entries,
-    discover,
-)
+from trimtab.autoscaling.groups.discovery import discover, find_scope
 from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroups, external_groups
 from trimtab.autoscaling.groups.machine_groups import ClusterApi, GroupCandidate, GroupSource, MachineApi
 from trimtab.autoscaling.groups.membership import match_nodes
@@ -169,12 +163,14 @@ def build_groups(
         (candidate for provider in GROUP_SOURCES for candidate in provider.candidates(snapshot)),
         key=lambda each: each.id,
     )
-    by_nodes, clusters = confirmed_by_nodes(snapshot)
-    earlier, earlier_clusters = confirmed_earlier(all_candidates, confirmed)
-    by_nodes |= earlier
-    namespaces = by_nodes.union(autoscaler.metadata.namespace for autoscaler in autoscalers)
-    certain = by_nodes or external.configured
-    scope = Scope(discovery, namespaces if certain else None, clusters | earlier_clusters)
+    scope = find_scope(
+        all_candidates,
+        snapshot,
+        discovery,
+        earlier=set(confirmed),
+        autoscaled=(autoscaler.metadata.namespace for autoscaler in autoscalers),
+        external=external.configured,
+    )
     discovered = discover(all_candidates, snapshot, scope)
     candidates = discovered.candidates
     owners, owner_problems = match_owners(candidates, autoscalers)
@@ -208,7 +204,7 @@ def build_groups(
         by_id=made,
         of_node=of_node,
         problems=tuple(sorted((*problems, *several_clusters, *provider_problems))),
-        confirmed_namespaces=confirmed_entries(all_candidates, scope, by_nodes),
+        confirmed_namespaces=scope.entries(all_candidates),
     )
 
 

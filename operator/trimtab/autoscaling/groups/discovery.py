@@ -9,7 +9,7 @@ belongs to this cluster:
 2. What it does not define is read from the annotations with which both APIs link a node to its machine, because tenants
    cannot write them. Both APIs keep all machines of a cluster in one namespace, so the annotations of a single node
    suffice for all groups, including those without nodes. A namespace and a cluster that were confirmed once remain so
-   while they have such objects, because trimtab may remove their last node.
+   while they have such objects, because trimtab may remove their last node. MachineAutoscalers add their namespaces.
 3. If no node has such an annotation, and no external provider is configured, all objects belong to this cluster,
    unless they name several clusters.
 """
@@ -73,14 +73,15 @@ class Scope(Struct, frozen=True):
 
     Attributes:
         settings: ``spec.nodeGroupAutoDiscovery``.
-        namespaces: the namespaces that nodes or MachineAutoscalers confirm; ``None`` if nothing shows which of the
-            namespaces belong to this cluster.
-        clusters: the names of Cluster API clusters that nodes confirm; empty if no node names one.
+        confirmed: the namespaces that nodes confirm or have confirmed.
+        namespaces: these and those of MachineAutoscalers; ``None`` if nothing shows which ones belong to this cluster.
+        clusters: the names of Cluster API clusters that nodes confirm or have confirmed; empty if no node names one.
     """
 
     settings: NodeGroupAutoDiscovery
-    namespaces: Collection[str] | None = None
-    clusters: Collection[str] = ()
+    confirmed: Collection[str]
+    namespaces: Collection[str] | None
+    clusters: Collection[str]
 
     def exclusion(self, source: AnyMachine | AnyMachineSet) -> str:
         """Return the reason why an object does not belong to this cluster; empty if it does."""
@@ -106,55 +107,55 @@ class Scope(Struct, frozen=True):
             return f"no node belongs to its cluster {source.cluster}" if source.cluster else "it names no cluster"
         return ""
 
+    def entries(self, candidates: Iterable[GroupCandidate]) -> tuple[str, ...]:
+        """Return the confirmed namespaces with objects of this cluster, sorted.
 
-def confirmed_by_nodes(snapshot: Snapshot) -> tuple[set[str], set[str]]:
-    """Return the namespaces and the names of the clusters to which the nodes belong, by their annotations.
+        If nodes confirm the cluster of an object, its name follows: ``clusters/prod``.
+        """
+        entries = {
+            f"{source.namespace}/{source.cluster}" if source.cluster in self.clusters else source.namespace
+            for source in (candidate.source for candidate in candidates)
+            if source.namespace in self.confirmed and not self.exclusion(source)
+        }
+        return tuple(sorted(entries)[:MAX_CONFIRMED])
 
-    Values that no namespace and no cluster can have are ignored.
+
+def find_scope(
+    candidates: Iterable[GroupCandidate],
+    snapshot: Snapshot,
+    settings: NodeGroupAutoDiscovery,
+    *,
+    earlier: Collection[str],
+    autoscaled: Iterable[str],
+    external: bool,
+) -> Scope:
+    """Determine which objects belong to this cluster, by the rules of this module.
+
+    Args:
+        candidates: candidates of all APIs.
+        snapshot: the nodes. Annotations with values that no namespace and no cluster can have are ignored.
+        settings: ``spec.nodeGroupAutoDiscovery``.
+        earlier: earlier :meth:`Scope.entries`.
+        autoscaled: the namespaces of MachineAutoscalers.
+        external: whether external providers are configured.
     """
     namespaces: set[str] = set()
     clusters: set[str] = set()
-    for slot in snapshot.nodes.order().tolist():
+    for slot in snapshot.nodes.slot_of.values():
         node = snapshot.nodes.node(slot)
-        for _, key in machine_keys(node):
-            namespace, _, name = key.partition("/")
-            namespaces.add(namespace if name else "")
+        keys = (key.partition("/") for _, key in machine_keys(node))
+        namespaces.update(namespace for namespace, _, name in keys if name)
         namespaces.add(node.annotations.get(NODES_CLUSTER_NAMESPACE, ""))
         clusters.add(node.annotations.get(NODES_CLUSTER, ""))
-    return set(filter(is_dns_label, namespaces)), set(filter(is_label_value, clusters)) - {""}
-
-
-def confirmed_earlier(candidates: Iterable[GroupCandidate], entries: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Return the namespaces and the names of the clusters of earlier :func:`confirmed_entries` that still have objects.
-
-    Args:
-        candidates: candidates of all APIs.
-        entries: the entries.
-    """
-    sources = [candidate.source for candidate in candidates]
-    existing = {entry for each in sources for entry in (each.namespace, f"{each.namespace}/{each.cluster}")}
-    parts = [entry.partition("/") for entry in existing.intersection(entries)]
-    return {namespace for namespace, _, _ in parts}, {cluster for _, _, cluster in parts} - {""}
-
-
-def confirmed_entries(
-    candidates: Iterable[GroupCandidate], scope: Scope, namespaces: Collection[str]
-) -> tuple[str, ...]:
-    """Return the confirmed namespaces with objects of this cluster, sorted.
-
-    If nodes confirm the cluster of an object, its name follows: ``clusters/prod``.
-
-    Args:
-        candidates: candidates of all APIs.
-        scope: which objects belong to this cluster.
-        namespaces: the namespaces that nodes confirm or have confirmed.
-    """
-    entries = {
-        f"{source.namespace}/{source.cluster}" if source.cluster in scope.clusters else source.namespace
-        for source in (candidate.source for candidate in candidates)
-        if source.namespace in namespaces and not scope.exclusion(source)
-    }
-    return tuple(sorted(entries)[:MAX_CONFIRMED])
+    confirmed = set(filter(is_dns_label, namespaces))
+    clusters = set(filter(is_label_value, clusters))
+    for source in (candidate.source for candidate in candidates):
+        if f"{source.namespace}/{source.cluster}" in earlier:
+            clusters.add(source.cluster)
+        elif source.namespace not in earlier:
+            continue
+        confirmed.add(source.namespace)
+    return Scope(settings, confirmed, confirmed.union(autoscaled) if confirmed or external else None, clusters - {""})
 
 
 class DiscoveryResult(Struct, frozen=True):

@@ -44,11 +44,6 @@ class BrokenLine(Struct, frozen=True, kw_only=True):
     at_rest: bool = False
 
 
-_PREEMPTS_ALL: Final = (
-    "waiting = self.waiting(pod := msgspec.structs.replace("
-    "pod, spec=msgspec.structs.replace(pod.spec, priority=10**9)))"
-)
-
 BROKEN: Final = (
     BrokenLine(
         name="uid",
@@ -67,7 +62,8 @@ BROKEN: Final = (
     BrokenLine(
         name="settling",
         violation="moved within the settling time",
-        kinds=("pile_up",),
+        kinds=("stall_kubelets",),
+        without=("scale", "burst", "urgent_burst", "pile_up", "kill_leader", "freeze_leader", "kill_api_server"),
         per_minute=600,
         module="disruption/evictor/evictor.py",
         old="if not request.settle or owner is None:",
@@ -93,11 +89,11 @@ BROKEN: Final = (
     BrokenLine(
         name="budget",
         violation="budget broken",
-        kinds=("urgent_burst", "burst"),
+        kinds=("taint_guarded",),
         without=("fail_node", "delete_machine", "kill_api_server", "kill_machine_controller"),
-        module="scheduling/preemption.py",
-        old="waiting = self.waiting(pod)",
-        new=_PREEMPTS_ALL,
+        module="tainting/eviction_queue.py",
+        old='how="Evict" if evicts else "Delete",',
+        new='how="Delete",',
     ),
     BrokenLine(
         name="victims",
@@ -105,7 +101,8 @@ BROKEN: Final = (
         kinds=("urgent_burst", "burst"),
         module="scheduling/preemption.py",
         old="waiting = self.waiting(pod)",
-        new=_PREEMPTS_ALL,
+        new="waiting = self.waiting(pod := msgspec.structs.replace("
+        "pod, spec=msgspec.structs.replace(pod.spec, priority=10**9)))",
     ),
     BrokenLine(
         name="placement",

@@ -32,6 +32,7 @@ from tests.fixtures import fault_proxy as faults
 from tests.fixtures.audit import require_none
 from tests.fixtures.autoscaling import SHORT
 from tests.fixtures.churn import (
+    EVICTING_TAINT,
     HUGE,
     KILLING,
     LARGE,
@@ -132,7 +133,9 @@ def furnish(joint: JointCluster, size: ChurnSize, *, everything: bool = False) -
     The minimum of the group ``stable`` is below its size, so that only the protected pods keep its nodes.
     """
     if joint.local:
-        joint.manage_taints(nodeLifecycle={**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"})
+        evicting = {"key": EVICTING_TAINT, "policy": "Evict", "maximumWait": "30m"}
+        lifecycle = {**LIFECYCLE, "nodeMonitorGracePeriod": f"{size.grace:.0f}s"}
+        joint.manage_taints(nodeLifecycle=lifecycle, taints=[evicting])
         joint.autoscale(scaleDown={**SHORT, "cordonNodeBeforeTerminating": "Enabled"} if everything else SHORT)
     joint.operate()
     if joint.local:

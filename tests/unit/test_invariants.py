@@ -310,6 +310,14 @@ def test_failure_of_a_node_of_its_pods_may_break_a_budget(log: Log, node: str, f
     assert len(broken(log)) == violations
 
 
+def test_new_node_had_no_pods_while_it_was_not_ready(log: Log) -> None:
+    log.node("n3", 30.0, status={"conditions": []})
+    log.node("n3", 32.0, verb="update")
+    log.pod("web-9", "n3", 33.0)
+
+    assert len(broken(log)) == 1
+
+
 # Pace
 
 

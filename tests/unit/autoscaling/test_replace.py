@@ -394,7 +394,7 @@ class TestOtherNamespaces:
         there.allocatable(cpu="300", memory="64Gi").capacity(cpu="300").taint("tenant")
         world.add(roomy, there, machine, tenant_pod("full", "190").on("n2").tolerates("tenant").ready())
 
-        assert "n1" in first_replaced(world)
+        assert first_replaced(world) == ["n1"]
 
     def test_pods_that_need_equally_expensive_nodes_leave_others_to_be_tried(self) -> None:
         """The tenant's nodes come first. Nodes of another group could replace them, but would not be cheaper."""
@@ -402,9 +402,9 @@ class TestOtherNamespaces:
         world = self.with_others(names, [moving_pod(f"x-{name}", name) for name in names])
         world.add(group("other", "0.8", cpu="8", most=99))
 
-        assert "n1" in first_replaced(world)
+        assert first_replaced(world) == ["n1"]
 
-    def test_random_order_is_tried_within_the_trials_of_a_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_few_nodes_are_tried_at_random_after_all_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """All nodes of three groups need nodes that are not cheaper."""
         groups = [group(f"big{each}", "0.8", size=30, cpu="8", most=99) for each in range(3)]
         names = [f"n{each:02}" for each in range(90)]
@@ -420,9 +420,27 @@ class TestOtherNamespaces:
         )
 
         assert not ups(world.plan())
-        assert len(tried) == planner.MAX_TRIALS
-        assert all(nodes == sorted(nodes) for nodes in tried[: -planner.RANDOM_TRIALS])
-        assert tried[-planner.RANDOM_TRIALS] != sorted(tried[-planner.RANDOM_TRIALS])
+        ranked, at_random = tried[: planner.MAX_TRIALS], tried[planner.MAX_TRIALS :]
+        assert all(nodes == sorted(nodes) for nodes in ranked)
+        assert [len(nodes) for nodes in at_random] == [1] * planner.RANDOM_TRIALS
+        chosen = [name for nodes in at_random for name in nodes]
+        assert chosen != sorted(chosen)
+        assert len({int(name[1:]) // 30 for name in chosen}) == 1
+
+    def test_later_groups_have_their_trials(self) -> None:
+        """The nodes of the first group by rank could be replaced only by equally expensive ones."""
+        first, later = group("first", "1.2", size=25, cpu="8"), group("later", "0.6", size=25, cpu="4")
+        workers = [worker(f"a{each:02}", first, cpu="8") for each in range(25)]
+        workers += [worker(f"c{each:02}", later, cpu="4") for each in range(25)]
+        pods = [
+            tenant_pod(f"x-{each}", "7500m").on(f"a{each:02}").owned_by("ReplicaSet", "x").ready() for each in range(25)
+        ]
+        pods += [web(f"web-{each:02}-{part}", f"c{each:02}") for each in range(25) for part in range(3)]
+        world = World(first, later, group("small", "0.3", cpu="4", most=99), workers, pods)
+        world.add(group("same", "1.2", cpu="8", most=99))
+
+        assert ups(world.plan())
+        assert {name[0] for name in replaced(world)} == {"c"}
 
     def test_pods_that_tolerate_every_taint_must_fit_on_other_nodes(self) -> None:
         big, small = group("big", "0.8", size=2, cpu="8"), group("small", "0.3", cpu="4")

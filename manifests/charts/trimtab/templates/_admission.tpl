@@ -99,7 +99,7 @@ validations:
   {{- end }}
   - expression: >-
       {{- include "trimtab.sameAnnotations" . | nindent 6 }}
-    messageExpression: "'the operator may change these annotations of nodes only: ' + variables.ours.join(', ')"
+    messageExpression: "'the operator may change these annotations of nodes only, and none if there are more than {{ include "trimtab.maxEntries" . }}: ' + variables.ours.join(', ')"
     reason: Forbidden
   - expression: >-
       object.spec.?taints.orValue([]).filter(taint, !((taint.key + ':' + taint.effect) in variables.taints)) ==
@@ -336,7 +336,7 @@ validations:
     reason: Forbidden
   - expression: >-
       {{- include "trimtab.sameAnnotations" . | nindent 6 }}
-    messageExpression: "'the operator may change these annotations of volumes only: ' + variables.ours.join(', ')"
+    messageExpression: "'the operator may change these annotations of volumes only, and none if there are more than {{ include "trimtab.maxEntries" . }}: ' + variables.ours.join(', ')"
     reason: Forbidden
 {{- end -}}
 
@@ -366,7 +366,7 @@ validations:
     reason: Forbidden
   - expression: >-
       {{- include "trimtab.sameAnnotations" . | nindent 6 }}
-    messageExpression: "'the operator may change these annotations of claims only: ' + variables.ours.join(', ')"
+    messageExpression: "'the operator may change these annotations of claims only, and none if there are more than {{ include "trimtab.maxEntries" . }}: ' + variables.ours.join(', ')"
     reason: Forbidden
 {{- end -}}
 
@@ -402,7 +402,7 @@ validations:
     reason: Forbidden
   - expression: >-
       {{- include "trimtab.sameAnnotations" . | nindent 6 }}
-    messageExpression: "'the operator may change these annotations of node groups only: ' + variables.ours.join(', ')"
+    messageExpression: "'the operator may change these annotations of node groups only, and none if there are more than {{ include "trimtab.maxEntries" . }}: ' + variables.ours.join(', ')"
     reason: Forbidden
 {{- end -}}
 
@@ -425,7 +425,7 @@ validations:
     reason: Forbidden
   - expression: >-
       {{- include "trimtab.sameAnnotations" . | nindent 6 }}
-    messageExpression: "'the operator may change these annotations of machines only: ' + variables.ours.join(', ')"
+    messageExpression: "'the operator may change these annotations of machines only, and none if there are more than {{ include "trimtab.maxEntries" . }}: ' + variables.ours.join(', ')"
     reason: Forbidden
 {{- end -}}
 

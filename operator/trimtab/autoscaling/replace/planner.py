@@ -13,7 +13,7 @@ The pods of one namespace must not prevent replacements of nodes that have only 
   evaluated in their place.
 - If there are many such nodes, the planner evaluates the other nodes in a random order.
 - If the best-ranked nodes are not replaced for another reason, e.g. because their pods fit on existing nodes or need
-  equally expensive ones, the plan also tries nodes in a random order. So each node is tried in one of the next plans.
+  equally expensive ones, the plan also tries some nodes at random, each alone.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ STRATEGY: Final = "Replace"
 MAX_TRIALS: Final = 24
 """Maximum number of node sets that one plan tries. Most iterations find no replacement and must be fast."""
 RANDOM_TRIALS: Final = 9
-"""Number of these trials that are left for a set of nodes in random order: one for each of its prefixes."""
+"""Maximum number of single nodes at random that a plan also tries if none of these sets saves enough."""
 MAX_FAMILIES: Final = 8
 """Maximum number of groups whose nodes are also tried separately from those of other groups."""
 
@@ -355,7 +355,7 @@ class _ReplacementPlanner:
         self._placer = Placer(snapshot)
         limits = inputs.spec.resource_limits
         self._trial = ReplacementTrial(snapshot, self._placer, self._templates, limits, inputs.budget)
-        self._trials = MAX_TRIALS - RANDOM_TRIALS
+        self._trials = MAX_TRIALS
         self._up = up
 
     def plan(self) -> ReplacePlan:
@@ -433,8 +433,7 @@ class _ReplacementPlanner:
     def _best(self, candidates: ReplacementCandidates) -> ReplacementOption | None:
         """Return the first option that saves enough, or the best one if none does.
 
-        Options for nodes of all groups come first, then options for each group, and then those for nodes of one of them
-        in random order.
+        Options for nodes of all groups come first, then options for each group, and then those for nodes at random.
         """
         best: ReplacementOption | None = None
         groups = candidates.groups
@@ -444,33 +443,34 @@ class _ReplacementPlanner:
             if found is not None and (best is None or found.merit > best.merit):
                 best = found
             if self._suffices(best):
-                break
-        self._trials += RANDOM_TRIALS
-        if families and not self._suffices(best):
-            order = random.Random(int(self._inputs.now))
-            found = self._best_of(candidates, order.choice(families), order)
-            best = found if self._suffices(found) else best  # so that the reported option is the same in each plan
-        return best
+                return best
+        return (self._random_option(candidates) if groups else None) or best
 
-    def _best_of(
-        self, candidates: ReplacementCandidates, family: NodeGroup | None, order: random.Random | None = None
-    ) -> ReplacementOption | None:
+    def _random_option(self, candidates: ReplacementCandidates) -> ReplacementOption | None:
+        """Return an option for one node of a random group that saves enough; ``None`` if none of those tried does.
+
+        A set of several nodes at random could move pods for nothing, because one of the nodes may save enough for all.
+        """
+        self._trials = RANDOM_TRIALS
+        order = random.Random(int(self._inputs.now))
+        for each in candidates.of(order.choice(candidates.groups), order=order):
+            found = self._option([each], self._try([each]).new or None)
+            if self._suffices(found):
+                return found
+        return None
+
+    def _best_of(self, candidates: ReplacementCandidates, family: NodeGroup | None) -> ReplacementOption | None:
         """Return the best option among the nodes of a group; ``None`` for the nodes of all groups.
 
         Nodes that a trial found stuck are left out. If no option saves enough without them, other nodes are collected
         in their place. Sets with stuck nodes come last, because all of their prefixes may contain such nodes.
-
-        Args:
-            candidates: the nodes that may be replaced.
-            family: the group, or ``None``.
-            order: if given, only one set of nodes is tried, in a random order.
         """
         best: ReplacementOption | None = None
         stuck: set[str] = set()
         with_stuck: list[Sequence[ReplacementCandidate]] = []
         accepted: Sequence[ReplacementCandidate] = ()
         while not self._suffices(best):
-            collected = candidates.of(family, stuck, order)
+            collected = candidates.of(family, stuck)
             if [each.node for each in collected] == [each.node for each in accepted]:
                 break
             accepted = collected
@@ -479,7 +479,7 @@ class _ReplacementPlanner:
                 stuck |= result.stuck
                 accepted = [each for each in accepted if each.node.name not in stuck]
             best = self._better(best, self._best_prefix(accepted, result))
-            if order is not None or not stuck:
+            if not stuck:
                 break
         while with_stuck and not self._suffices(best):
             best = self._better(best, self._best_prefix(with_stuck.pop(), _FAILED))

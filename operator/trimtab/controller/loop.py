@@ -184,7 +184,7 @@ class Loop(ABC):
 
 
 class ControllerLoop(Loop, Generic[T]):
-    """The reconcile loop of one custom object. It implements :class:`~trimtab.controller.kopf_handlers.Singleton`.
+    """The reconcile loop of one custom object.
 
     The arguments are those of :class:`Loop`.
 
@@ -224,7 +224,7 @@ class ControllerLoop(Loop, Generic[T]):
     def observe(self, body: Mapping[str, Any]) -> None:
         """Store the latest version of the object.
 
-        If its generation is new, interrupt the iteration and start another one.
+        If its generation is new, another iteration starts after the one in progress, which may end early.
         """
         metadata = body["metadata"]
         generation, uid = int(metadata.get("generation", 0)), str(metadata.get("uid", ""))

@@ -117,10 +117,10 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
     async def _reconcile(self, policy: DeschedulerPolicy) -> float | None:
         self._status.generation = self.generation
         # 1. List the existing policies and runs once, and end expired runs.
-        if not await self._sync_runs():
+        if not await self._sync_policies_and_runs():
             return RETRY_DELAY
         # 2. If no cycle is due and no run is approved, sleep until a cycle is due, a run expires or the policy changes.
-        due, now = await self._next_cycle_due(policy), self._deps.clock.now()
+        due, now = await self._report_next_cycle(policy), self._deps.clock.now()
         if due is None or due > now:
             return self._seconds_to_sleep(due, now)
         # 3. Wait until the caches are fresh enough to act on. From here on a change of the policy stops the wait and
@@ -136,7 +136,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
     async def _invalid(self, problem: InputError) -> float | None:
         """Report why the spec is invalid. The policy's open runs still expire."""
         self._status.generation = self.generation
-        if not await self._sync_runs():
+        if not await self._sync_policies_and_runs():
             return RETRY_DELAY
         await self._status.invalid(problem)
         return self._seconds_to_sleep(None, self._deps.clock.now())
@@ -187,7 +187,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
-    async def _sync_runs(self) -> bool:
+    async def _sync_policies_and_runs(self) -> bool:
         """List policies and runs once, end expired runs, and return whether the lists are complete.
 
         The result is ``False`` if the API server refuses a list or does not answer.
@@ -227,7 +227,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
                 await clock.sleep(NOT_READY_PERIOD)
         return False
 
-    async def _next_cycle_due(self, policy: DeschedulerPolicy) -> float | None:
+    async def _report_next_cycle(self, policy: DeschedulerPolicy) -> float | None:
         """Return the time at which the next cycle is due, or ``None``.
 
         ``None`` means that the policy must not act until it or another policy changes.

@@ -492,7 +492,7 @@ class EvictionQueue:
             self._services.lister.pod(key),
             maximum_waits=self._maximum_waits,
             now=self._clock.now(),
-            deadlines_by_taint=self._deadlines_by_taint,
+            deadlines_by_taint=self._deadlines_of,
         )
 
     def _zone_of(self, name: str) -> str:
@@ -503,10 +503,10 @@ class EvictionQueue:
         pod = self._services.lister.pod(entry.deadline.key)
         if pod is None or pod.uid != entry.deadline.uid:
             return None
-        failed = (each.due for each in self._deadlines_by_taint(pod) if each.taint.key in NO_EXECUTE_KEYS)
+        failed = (each.due for each in self._deadlines_of(pod) if each.taint.key in NO_EXECUTE_KEYS)
         return min(failed, default=None)
 
-    def _deadlines_by_taint(self, pod: Pod) -> Iterable[Deadline]:
+    def _deadlines_of(self, pod: Pod) -> Iterable[Deadline]:
         return self._tracker.deadlines_of(pod, now=self._clock.now())
 
 

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class PolicyStatus:
-    """Maintains the status of one policy. Each method records one event of the loop and writes the status.
+    """Maintains the status of one policy. Most methods record one event of the loop and write the status.
 
     Attributes:
         generation: generation of the spec that the current iteration reconciles.

@@ -6,7 +6,7 @@ A requester asks for admission and receives either a permit or the reason why th
     if isinstance(found, PendingEviction):
         ...  # found.message is the reason; ask again in found.retry_after seconds
     else:
-        answer = await evictor.evict(found, api, timeout=10.0)
+        answer = await evictor.evict(found, api, timeout=10.0)  # or send, if the requester retries
 
 Admission makes these checks in this order, before the first ``await`` of the request:
 
@@ -298,7 +298,7 @@ class Evictor:
         other = self._owners.requester(owner)
         if other is not None and other.controller != request.requester.controller:
             message = f"{message} (by {other})"
-        return self._waiting.wait(request, WAITING_FOR_OWNER, message, other, now=self._now())
+        return self._waiting.add(request, WAITING_FOR_OWNER, message, other, now=self._now())
 
     def waiting(self) -> tuple[PendingEviction, ...]:
         """Return the waiting requests, those that have waited longest first."""
@@ -400,21 +400,21 @@ class Evictor:
         request, how = permit.request, permit.request.how
         try:
             if how == "Delete":
-                outcome = await send_deletion(api, request, timeout=timeout)
+                response = await send_deletion(api, request, timeout=timeout)
             elif self._lost_response(permit) and (
                 found := await confirm_eviction(api, request, timeout=min(timeout, CONFIRM_TIMEOUT))
             ):
-                outcome = found
+                response = found
             else:
                 self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
-                outcome = await send_eviction(api, request, timeout=timeout)
+                response = await send_eviction(api, request, timeout=timeout)
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise
-        if outcome.code is not ResponseCode.IN_DOUBT:
+        if response.code is not ResponseCode.IN_DOUBT:
             self._unanswered.pop(request.uid, None)
-        self.conclude(permit, attempt_result_of(outcome, how=how))
-        return outcome
+        self.conclude(permit, attempt_result_of(response, how=how))
+        return response
 
     def _lost_response(self, permit: Permit) -> bool:
         """Return whether the same eviction was sent before and had no response.
@@ -554,7 +554,7 @@ class Evictor:
         if budget is not None:
             message = f"PodDisruptionBudget {budget.name} allows no disruption now"
             scope: LimitScope = (BUDGET, budget.key)
-            self._waiting.wait(
+            self._waiting.add(
                 permit.request,
                 WAITING_FOR_BUDGET,
                 message,
@@ -582,7 +582,7 @@ class Evictor:
         by = self._in_progress.requester_evicting(request, now)
         if by is None:
             return None
-        return self._waiting.wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by, now=now)
+        return self._waiting.add(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by, now=now)
 
     def _requested_by_others(self, request: EvictionRequest) -> PendingEviction | None:
         if request.deadline is not None:
@@ -591,7 +591,7 @@ class Evictor:
         if found is None:
             return None
         message = f"EvictionRequest {found.name} of {found.requester} is evicting the same pod"
-        return self._waiting.wait(request, WAITING_FOR_EVICTION, message, requester_of(found), now=self._now())
+        return self._waiting.add(request, WAITING_FOR_EVICTION, message, requester_of(found), now=self._now())
 
     def _owner_requested_by_others(
         self, request: EvictionRequest, owner: OwnerKey, pods: Sequence[Pod]
@@ -604,7 +604,7 @@ class Evictor:
                 message = (
                     f"EvictionRequest {found.name} of {found.requester} is evicting {pod.name} of the same {owner}"
                 )
-                return self._waiting.wait(request, WAITING_FOR_OWNER, message, requester_of(found), now=self._now())
+                return self._waiting.add(request, WAITING_FOR_OWNER, message, requester_of(found), now=self._now())
         return None
 
     def _budget_requested_by_others(self, request: EvictionRequest, budget: PodDisruptionBudget) -> list[Requester]:
@@ -644,7 +644,7 @@ class Evictor:
             first = ahead[0].request
             message = f"PodDisruptionBudget {budget.name} must first allow the eviction of {first.pod}"
             requester = first.requester
-        return self._waiting.wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope, now=now)
+        return self._waiting.add(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope, now=now)
 
     def _clean_up(self, now: float) -> None:
         if now < self._cleanup_at:

@@ -61,7 +61,7 @@ class OperatorLimits:
         number = "1 eviction is" if len(busy) == 1 else f"{len(busy)} evictions are"
         message = f"{name} is {limit}, and {number} in progress{_where(scope)}"
         requester = next(iter(others)) if len(others) == 1 else None
-        return self._waiting.wait(
+        return self._waiting.add(
             request, WAITING_FOR_EVICTION_LIMIT, message, requester, limit=name, scope=scope, now=now
         )
 
@@ -74,7 +74,7 @@ class OperatorLimits:
         if wait <= 0.0 and not self._waiting.ahead(request, name, scope, now):
             return None
         message = f"{name} is {limit}" + _where(scope) + f", and the next may start in {wait:.0f}s"
-        return self._waiting.wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope, now=now)
+        return self._waiting.add(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope, now=now)
 
     def take(self, scopes: Iterable[LimitScope], at: float) -> None:
         """Count an eviction toward the limits per minute of its scopes."""

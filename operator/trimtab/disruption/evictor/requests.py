@@ -40,7 +40,8 @@ class Requester(Struct, frozen=True):
 
     Attributes:
         controller: one of :data:`CONTROLLERS`.
-        name: name of the DeschedulerPolicy, the node group, the TaintManager, the scheduler or the NodePressurePolicy.
+        name: name of the DeschedulerPolicy, the node group, the scheduler or the NodePressurePolicy, or ``cluster`` for
+            the taint manager.
         strategy: name of the policy's strategy; ``""`` if the requester is not a policy.
     """
 

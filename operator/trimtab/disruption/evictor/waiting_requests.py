@@ -102,7 +102,7 @@ class WaitingRequests:
         ]
         return sorted(found, key=lambda each: _order(each.request, each.since))
 
-    def wait(
+    def add(
         self,
         request: EvictionRequest,
         reason: str,

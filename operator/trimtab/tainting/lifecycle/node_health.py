@@ -408,7 +408,7 @@ def no_execute_taints(node: Node) -> dict[str, Taint]:
     return {taint.key: taint for taint in node.taints if taint.effect == NO_EXECUTE and taint.key in NO_EXECUTE_KEYS}
 
 
-def swap(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
+def replace_outage_taint(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
     """Return the changes that replace the NoExecute taint of a failed node with the one for its current Ready status.
 
     The new taint keeps the time of the old one (upstream writes the current time), because the outage continues.

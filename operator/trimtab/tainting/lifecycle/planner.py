@@ -37,7 +37,7 @@ from trimtab.tainting.lifecycle.node_health import (
     no_execute_taints,
     no_schedule_changes,
     reason_of,
-    swap,
+    replace_outage_taint,
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
@@ -278,7 +278,7 @@ def _no_execute_changes(
                 message = "all zones are down: the operator is probably cut off from the nodes"
             changes += [TaintChange(name, Taint(key, NO_EXECUTE), False, reason, message) for key in sorted(present)]
         elif status in READY_KEYS and present:
-            changes += swap(node, status, present, now=now)
+            changes += replace_outage_taint(node, status, present, now=now)
         elif status in READY_KEYS:
             failed[name] = QueuedNode(node.uid, failed_at(node, status, now))
     return changes, failed

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from trimtab.api.plan import rfc3339
 from trimtab.api.reasons import DISRUPTION_UNDERWAY, TAINT_DEADLINE
-from trimtab.kube.frozen import Labels
+from trimtab.kube.frozen import NO_RESOURCES, Labels
 from trimtab.kube.objects import Node, Pod, Taint, Toleration
 from trimtab.kube.rules.taints import (
     DELETION_CANDIDATE,
@@ -98,6 +98,14 @@ def as_draining(node: Node) -> Node:
     present = {taint.key for taint in node.taints}
     added = tuple(taint for taint in _DRAINING if taint.key not in present)
     return replace(node, unschedulable=True, taints=(*node.taints, *added))
+
+
+def as_removed(node: Node) -> Node:
+    """Return the node as it is while it is drained, without room, so that all of its pods must fit on other nodes.
+
+    Pods that tolerate every taint could otherwise stay on the node.
+    """
+    return replace(as_draining(node), allocatable=NO_RESOURCES)
 
 
 MAINTENANCE_CONDITIONS: Final = frozenset({"MaintenancePlanned", "DrainInProgress", "GracefulNodeShutdownInProgress"})

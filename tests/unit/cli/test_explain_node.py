@@ -308,6 +308,19 @@ def test_pod_whose_replacement_is_larger_is_named(run, write, policy) -> None:
     assert [(each["reason"], each["pod"]) for each in down["blockers"]] == [("ReplacementLarger", "shop/small")]
 
 
+def test_pods_that_tolerate_every_taint_must_fit_on_another_node(run, write, policy) -> None:
+    """Two pods keep the node, and the one that tolerates every taint fits only there."""
+    tolerating = pod("any").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready().tolerates()
+    full = pod("full").on("n2").cpu("3500m").owned_by("ReplicaSet", "other").ready()
+    cluster = write("c.json", *autoscaled(pod("bare").on("n1").ready(), tolerating, full))
+    down = explained(run, "n1", "--cluster", cluster, "--policy", policy(AUTOSCALER))["scaleDown"]
+
+    assert [(each["reason"], each["pod"]) for each in down["blockers"]] == [
+        ("NoPlaceToMovePods", "shop/any"),
+        ("NotReplicated", "shop/bare"),
+    ]
+
+
 def test_all_blockers_of_a_removal_are_listed(run, write, policy) -> None:
     cluster = write(
         "c.json",

@@ -56,9 +56,8 @@ from trimtab.autoscaling.scale_up.pod_classes import (
 from trimtab.autoscaling.scale_up.upcoming_nodes import add_template_node
 from trimtab.autoscaling.template import NodeTemplate, build_templates
 from trimtab.autoscaling.template.node_template import TO_BE_DELETED
-from trimtab.cluster.disruption_signals import as_draining
+from trimtab.cluster.disruption_signals import as_removed
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.frozen import NO_RESOURCES
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer, hold_nominated
 from trimtab.placement.plan_budget import PlanBudget, planning_cost
@@ -187,8 +186,7 @@ class ReplacementTrial:
             hold_nominated(self._snapshot)
             lifted = [self._placer.displace(pod) for pod in in_order]
             for node in nodes:
-                # Pods that tolerate every taint must not stay on the nodes that are removed.
-                self._snapshot.put(replace(as_draining(node), allocatable=NO_RESOURCES))
+                self._snapshot.put(as_removed(node))
             found = place_on_existing(self._placer, group_equal_pods(lifted), {}, self._budget)
             if len(found.reserved) + sum(map(len, found.unplaced)) < len(lifted):
                 return _FAILED  # pods were skipped because of the time limit

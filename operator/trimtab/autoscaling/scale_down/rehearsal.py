@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api.plan import RemoveNode
-from trimtab.cluster.disruption_signals import as_draining
+from trimtab.cluster.disruption_signals import as_removed
 from trimtab.cluster.resources import BoolArray
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
@@ -154,7 +154,7 @@ class Rehearsal:
         with snapshot.fork():
             going = [snapshot.nodes.node(snapshot.nodes.slot_of[removal.node]) for removal in removals]
             for node in (*self._draining, *going):
-                snapshot.put(as_draining(node))
+                snapshot.put(as_removed(node))
             # Of these, pods that fit nowhere now must wait for a new node in any case.
             self._placer.place([*map(self._placer.displace, self._leaving), *self._pending])
             left = [

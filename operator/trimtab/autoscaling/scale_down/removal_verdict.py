@@ -13,7 +13,7 @@ from trimtab.autoscaling.scale_down.drainability import DrainContext, DrainOutco
 from trimtab.autoscaling.scale_down.equivalence import is_running, returns_to_unready_node
 from trimtab.autoscaling.scale_down.planner import plan
 from trimtab.autoscaling.scale_up import PlanInputs
-from trimtab.cluster.disruption_signals import as_draining
+from trimtab.cluster.disruption_signals import as_removed
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.replacements import differences
 from trimtab.disruption.budgets import BudgetLedger
@@ -145,7 +145,7 @@ def _pods_without_place(
             if moves and not mirror and not lost and pod.key not in blocked:
                 running.append(pod)
                 waiting.append(replace(unbound, phase="Pending", created=None))
-        snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[name])))
+        snapshot.put(as_removed(snapshot.nodes.node(snapshot.nodes.slot_of[name])))
         for pod, placement in zip(running, placer.place(waiting), strict=True):
             if placement.pod.node:
                 continue

@@ -16,6 +16,7 @@ import pytest
 from tests.fixtures.audit import Audit
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.joint import STRATEGIES, JointCluster, joint_cluster, joint_settings, until_all_run
+from tests.fixtures.tainting import LENIENT
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
 from tests.fixtures.waiting import eventually, patiently
 from trimtab.api import reasons
@@ -127,7 +128,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _prepared(joint: JointCluster, cluster: LocalCluster, operator: OperatorProcess) -> Running:
-    joint.manage_taints()
+    joint.manage_taints(nodeLifecycle=LENIENT)
     joint.autoscale(scaleDown={"enabled": False})
     joint.group("workers", replicas=4, minimum=4, maximum=30)
     joint.deploy("bank", 8, cpu="300m")

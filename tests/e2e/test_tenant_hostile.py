@@ -25,7 +25,7 @@ import pytest
 from tests.fixtures.hostile import QUOTA, HostileTenant
 from tests.fixtures.invariants import is_end
 from tests.fixtures.joint import JointCluster, own_joint_cluster, until_all_run
-from tests.fixtures.tainting import SHORT
+from tests.fixtures.tainting import LENIENT
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, reset_peak, resident_bytes
 from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.api import ApiError, NotFound, Unreachable
@@ -46,8 +46,6 @@ RETURNED = 1.1
 """The same after the objects of the last tenant are gone."""
 OF_NODE = 2**19
 """Bytes that a node adds, mostly for the connection to its kubelet. The other tenant's pods make the cluster grow."""
-LIFECYCLE = {**SHORT, "nodeMonitorGracePeriod": "40s"}
-"""A hundred simulated nodes on two busy cores may renew their Leases late, and must not count as failed for that."""
 GROUP = "stable"
 """The node group, whose kubelets are simulated."""
 WITHIN = patiently(10.0)
@@ -188,7 +186,7 @@ def touched(joint: JointCluster) -> list[str]:
 
 
 def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: OperatorProcess) -> None:
-    joint.manage_taints(nodeLifecycle=LIFECYCLE)
+    joint.manage_taints(nodeLifecycle=LENIENT)
     joint.schedule()
     joint.relieve_pressure(nodeSelector={"matchLabels": {"pool": GROUP}})
     joint.autoscale(scaleDown={"enabled": False})

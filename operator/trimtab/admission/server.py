@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from aiohttp import web
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -40,8 +39,9 @@ from trimtab.kube.watching.store import Store
 
 log = logging.getLogger(__name__)
 
-PostHandler = Callable[[web.BaseRequest, bytes], Awaitable[web.Response]]
-"""Handles a POST request with its complete body."""
+PostHandler = Callable[[bytes], Awaitable[tuple[int, bytes]]]
+"""Handles a POST request: from its body to the status and the body of the response. The latter is JSON if the status is
+200, otherwise text."""
 
 NAMESPACE_TIMEOUT: Final = 1.0
 """Seconds for reading a namespace that the informer does not know yet."""
@@ -167,8 +167,7 @@ class AdmissionServer:
         results = {each: self._metrics.requests.labels(path, each) for each in (_ALLOWED, _MUTATED, _REFUSED, FAILED)}
         seconds = self._metrics.seconds.labels(path)
 
-        async def handle(request: web.BaseRequest, body: bytes) -> web.Response:
-            del request
+        async def handle(body: bytes) -> tuple[int, bytes]:
             began = time.perf_counter()
             status, content, result = 200, b"", FAILED
             try:
@@ -182,7 +181,7 @@ class AdmissionServer:
             finally:
                 results[result].inc()
                 seconds.observe(time.perf_counter() - began)
-            return web.Response(status=status, body=content, content_type=_JSON if status == 200 else "text/plain")
+            return status, content
 
         return handle
 
@@ -267,7 +266,6 @@ class AdmissionServer:
 _ALLOWED: Final = "allowed"
 _MUTATED: Final = "mutated"
 _REFUSED: Final = "refused"
-_JSON: Final = "application/json"
 
 
 class _Status(Struct, frozen=True):

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from trimtab.api import reasons
-from trimtab.runtime.http.server import LARGE_BODY, MAX_LARGE_BODIES, HttpServer, Limits
+from trimtab.runtime.http.posts import LARGE_BODY, MAX_LARGE_BODIES, PostServer
+from trimtab.runtime.http.server import HttpServer, Limits
 
 GET = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
 BODY = b"y" * 1000
@@ -343,8 +344,22 @@ async def test_address_in_use_is_an_error() -> None:
             await second.start()
 
 
-async def echo(_request: web.BaseRequest, content: bytes) -> web.Response:
-    return web.Response(body=content)
+async def echo(content: bytes) -> tuple[int, bytes]:
+    return 200, content
+
+
+async def echo_in_the_next_turn(content: bytes) -> tuple[int, bytes]:
+    await asyncio.sleep(0)
+    return 200, content
+
+
+async def echo_later(content: bytes) -> tuple[int, bytes]:
+    await asyncio.sleep(0.05)
+    return 200, content
+
+
+async def fail(content: bytes) -> tuple[int, bytes]:
+    raise ValueError(content)
 
 
 def post(content: bytes, *, length: int | None = None, path: str = "/p") -> bytes:
@@ -359,8 +374,8 @@ async def webhook_server(**limits: Any) -> AsyncIterator[tuple[HttpServer, Count
     server = HttpServer(
         "127.0.0.1",
         0,
-        {"/x": body},
-        posts={"/p": echo},
+        {},
+        posts={"/p": echo, "/next": echo_in_the_next_turn, "/later": echo_later, "/fail": fail},
         limits=Limits(**{**given, "body_bytes": 100_000, "timeout": 0.5, **limits}),
         refused=lambda reason: refused.update([reason]),
     )
@@ -385,18 +400,158 @@ async def test_post_gets_the_complete_body_up_to_its_limit() -> None:
         assert await ask(server, post(b"hello")) == (200, b"hello")
         assert (await ask(server, post(b"y" * 100_000)))[0] == 200
         assert (await ask(server, post(b"", length=100_001)))[0] == 413
-        chunk = b"%x\r\n%s\r\n" % (60_000, b"z" * 60_000)
-        chunked = b"POST /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk
-        assert (await ask(server, chunked))[0] == 413
-        assert refused == {reasons.REQUEST_TOO_LARGE: 2}
+        assert refused == {reasons.REQUEST_TOO_LARGE: 1}
 
 
-async def test_methods_of_other_paths_are_refused() -> None:
-    async with webhook_server() as (server, _):
-        assert (await ask(server, post(b"", path="/x")))[0] == 405
+async def test_posts_to_other_paths_and_other_methods_get_an_error() -> None:
+    async with webhook_server() as (server, refused):
         assert (await ask(server, post(b"", path="/y")))[0] == 404
         assert (await ask(server, GET.replace(b"/x", b"/p")))[0] == 405
-        assert (await ask(server, GET))[0] == 200
+        assert (await ask(server, post(b"abc", path="/p?timeout=5s")))[0] == 200
+        assert (await ask(server, post(b"abc", path="/fail")))[0] == 500
+        assert not refused
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /p HTTP/1.1\r\nContent-Length: 3\r\n\r\n", 200),
+        (b"POST /p HTTP/1.1\r\ncontent-LENGTH:3\r\nX:\r\n\r\n", 200),
+        (b"POST /p HTTP/1.0\r\nContent-Length: 3\r\n\r\n", 200),
+        (b"POST /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"POST /p HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"POST /p HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nContent-Length: -3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nContent-Length : 3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nX: a\r\n folded\r\nContent-Length: 3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nX: a\nContent-Length: 3\r\n\r\n", 400),
+        (b"POST /p HTTP/1.1\r\nX: " + b"a" * 40_000 + b"\r\nContent-Length: 3\r\n\r\n", 431),
+        (b"POST /p HTTP/1.1\r\nX: " + b"a" * 40_000, 431),
+        (b"POST /p\r\nContent-Length: 3\r\n\r\n", 400),
+        (b"POST /p HTTP/2.0\r\nContent-Length: 3\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+    ],
+)
+async def test_only_well_formed_posts_with_a_content_length_are_handled(
+    head: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with webhook_server() as (server, _):
+        assert (await ask(server, head + b"abc"))[0] == status
+    assert not caplog.records
+
+
+async def test_pipelined_posts_are_answered_in_order() -> None:
+    async with webhook_server(body_bytes=500_000) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        bodies = [b"%d" % number * 30_000 for number in range(8)]
+        for number, content in enumerate(bodies):
+            writer.write(post(content, path="/later" if number % 2 else "/p"))
+        for content in bodies:
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(content)) == content
+        writer.close()
+
+
+async def test_post_that_arrives_in_any_pieces_is_handled_once() -> None:
+    request = post(b"abc") * 3
+    async with webhook_server(timeout=5.0) as (server, refused):
+        for size in (1, 2, 7, 30, len(post(b"abc")) - 1):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            for at in range(0, len(request), size):
+                writer.write(request[at : at + size])
+                await asyncio.sleep(0.001)
+            assert [await answer(reader) for _ in range(3)] == [200, 200, 200]
+            writer.close()
+        assert not refused
+
+
+async def test_post_server_closes_connections_on_request_and_idle_ones() -> None:
+    async with webhook_server(timeout=0.3) as (server, refused):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(b"abc").replace(b"Host: x", b"Connection: close"))
+        assert await answer(reader) == 200
+        assert await closed(reader)
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(b"abc"))
+        assert await answer(reader) == 200
+        assert await closed(reader)
+        writer.close()
+        assert not refused
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /p HT")
+        assert await closed(reader)
+        writer.close()
+        assert refused == {reasons.INCOMPLETE_REQUEST: 1}
+
+
+async def test_incomplete_post_on_a_connection_with_a_long_keepalive_times_out() -> None:
+    async with webhook_server(timeout=0.3, keepalive=60.0) as (server, refused):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(b"abc"))
+        assert await answer(reader) == 200
+        writer.write(post(b"", length=1000))
+
+        async def drip() -> None:  # this does not extend the timeout
+            while True:
+                writer.write(b"a")
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        async with asyncio.timeout(5):
+            assert await answer(reader) == 408
+        dripping.cancel()
+        await asyncio.gather(dripping, return_exceptions=True)
+        writer.close()
+        assert refused == {reasons.INCOMPLETE_REQUEST: 1}
+
+
+async def test_client_that_does_not_read_responses_gets_no_further_requests_handled() -> None:
+    async with webhook_server(timeout=0.5) as (server, refused):
+        handled = 0
+
+        async def count(_content: bytes) -> tuple[int, bytes]:
+            nonlocal handled
+            handled += 1
+            return 200, b"z" * 1_000_000
+
+        assert isinstance(server._http, PostServer)
+        server._http.handlers[b"/p"] = count
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(slow, ("127.0.0.1", server.port))
+            await loop.sock_sendall(slow, post(b"abc") * 100)
+            async with asyncio.timeout(5):
+                while not refused:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        assert handled < 20
+        assert refused == {reasons.SLOW_CLIENT: 1}
+
+
+@pytest.mark.parametrize("path", ["/p", "/next"])
+async def test_client_that_reads_its_responses_after_a_pause_gets_all_of_them(path: str) -> None:
+    async with webhook_server(timeout=5.0, body_bytes=1_000_000) as (server, refused):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
+        writer.write(post(b"y" * 90_000, path=path) * 100)
+        await asyncio.sleep(0.2)
+        assert [await answer(reader) for _ in range(100)] == [200] * 100
+        writer.close()
+        assert not refused
+
+
+async def test_stopping_waits_for_a_handler_that_responds_soon() -> None:
+    async with webhook_server() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(b"abc", path="/later"))
+        await asyncio.sleep(0.02)
+        stopping = asyncio.create_task(server.stop())
+        assert await answer(reader) == 200
+        await stopping
+        writer.close()
 
 
 async def test_body_that_stays_incomplete_times_out() -> None:

@@ -29,14 +29,12 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.kube.token_bucket import KeyedTokenBuckets, TokenBucket
+from trimtab.runtime.http.posts import ConnectionCounts, PostHandler, PostServer
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handles the requests for one path."""
-
-PostHandler = Callable[[web.BaseRequest, bytes], Awaitable[web.Response]]
-"""Handles the POST requests for one path, with their complete body."""
 
 OnRefused = Callable[[str], None]
 """Called with the reason code of each refused connection or request."""
@@ -52,10 +50,6 @@ would wait there for seconds.
 NO_DESCRIPTOR_PAUSE: Final = 1.0
 """Seconds for which the server accepts no connections after it ran out of file descriptors or memory (asyncio's
 value)."""
-
-LARGE_BODY: Final = 256 * 1024
-"""Minimum size in bytes of a body that counts as large, and of which few are in memory at a time."""
-MAX_LARGE_BODIES: Final = 8
 
 _BACKLOG: Final = 1024
 _STOP_TIMEOUT: Final = 1.0
@@ -103,7 +97,7 @@ class HttpServer:
         host: the address to listen on; ``""`` for all IPv4 and IPv6 addresses.
         port: the port; 0 for any free port, which :attr:`port` returns.
         routes: the handlers of GET and HEAD, by path.
-        posts: the handlers of POST, by path.
+        posts: the handlers of POST, by path. A server that has some serves nothing else.
         prefixes: the handlers of GET and HEAD for paths that have no handler in ``routes``, by their first segment,
             such as ``/apis``.
         limits: the limits for clients; ``None`` for the defaults.
@@ -133,7 +127,6 @@ class HttpServer:
         self._routes = routes
         self._posts = posts or {}
         self._prefixes = prefixes or {}
-        self._large_bodies = asyncio.Semaphore(MAX_LARGE_BODIES)
         self._draining = False
         self._limits = limits or Limits()
         self._tls = tls
@@ -142,7 +135,7 @@ class HttpServer:
         self._clients: dict[str, dict[_Connection, None]] = {}
         self._open: dict[asyncio.BaseTransport, _Connection] = {}
         self._number = 0
-        self._http: web.Server | None = None
+        self._http: web.Server | PostServer | None = None
 
     @property
     def connections(self) -> int:
@@ -163,17 +156,7 @@ class HttpServer:
         self._arrivals_of: KeyedTokenBuckets[str] = KeyedTokenBuckets(
             rate, burst=2 * max(rate or 1.0, limits.connections_per_client)
         )
-        self._http = web.Server(
-            self._answer,
-            access_log=None,
-            logger=_QUIET,
-            keepalive_timeout=limits.timeout if limits.keepalive is None else limits.keepalive,
-            lingering_time=0.0,
-            auto_decompress=False,
-            tcp_keepalive=False,
-            max_headers=64,
-            max_field_size=16384,  # a token in a header field; request_bytes bounds their sum
-        )
+        self._http = self._post_server() if self._posts else self._web_server()
         infos = await self._loop.getaddrinfo(
             self._host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -186,6 +169,29 @@ class HttpServer:
             raise
         self.addresses = [listener.getsockname()[:2] for listener in self._listeners]
         self.port = self.addresses[0][1]
+
+    def _web_server(self) -> web.Server:
+        limits = self._limits
+        return web.Server(
+            self._answer,
+            access_log=None,
+            logger=_QUIET,
+            keepalive_timeout=limits.timeout if limits.keepalive is None else limits.keepalive,
+            lingering_time=0.0,
+            auto_decompress=False,
+            tcp_keepalive=False,
+            max_headers=64,
+            max_field_size=16384,  # a token in a header field; request_bytes bounds their sum
+        )
+
+    def _post_server(self) -> PostServer:
+        return PostServer(
+            self._posts,
+            self._limits,
+            within_rate=self._within_rate,
+            closes=self._closes,
+            refused=self._refused,
+        )
 
     def drain(self) -> None:
         """Close each connection after its next response, so that clients open new ones to other replicas.
@@ -290,8 +296,7 @@ class HttpServer:
         connection.requests += 1
         connection.pending_bytes = 0
         response = await self._route(request, connection.client)
-        most = self._limits.requests_per_connection
-        if self._draining or (most is not None and connection.requests >= most) or response.status >= 400:
+        if response.status >= 400 or self._closes(connection):
             response.force_close()
         await response.prepare(request)
         await response.write_eof()
@@ -302,13 +307,11 @@ class HttpServer:
             self._refused(reasons.TOO_MANY_REQUESTS)
             return web.Response(status=429, headers={"Retry-After": "1"})
         try:
-            if request.method == "POST" and request.path in self._posts:
-                return await self._post(request, self._posts[request.path])
             handler = self._routes.get(request.path) or self._prefixes.get(_first_segment(request.path))
             if handler is None:
-                return _not_allowed("POST") if request.path in self._posts else web.Response(status=404)
+                return web.Response(status=404)
             if request.method not in ("GET", "HEAD"):
-                return _not_allowed("GET, HEAD")
+                return web.Response(status=405, headers={"Allow": "GET, HEAD"})
             return await handler(request)
         except (asyncio.CancelledError, ConnectionError):
             raise
@@ -316,45 +319,16 @@ class HttpServer:
             log.exception("Failed to process the HTTP request %s: unexpected error", request.path)
             return web.Response(status=500)
 
+    def _closes(self, connection: ConnectionCounts) -> bool:
+        """Return whether a connection must be closed after its current response."""
+        most = self._limits.requests_per_connection
+        return self._draining or (most is not None and connection.requests >= most)
+
     def _within_rate(self, client: str) -> bool:
         now = self._loop.time()
         if not self._requests_of.take(client, now):
             return False
         return self._requests is None or self._first_of.take(client, now) or self._requests.take(now)
-
-    async def _post(self, request: web.BaseRequest, handler: PostHandler) -> web.Response:
-        limit = self._limits.body_bytes
-        if (request.content_length or 0) > limit:
-            self._refused(reasons.REQUEST_TOO_LARGE)
-            return web.Response(status=413, text=f"the body exceeds {limit} bytes")
-        if request.content_length is not None and request.content_length <= LARGE_BODY:
-            return await self._read_and_handle(request, handler)
-        try:
-            async with asyncio.timeout(self._limits.timeout):
-                await self._large_bodies.acquire()
-        except TimeoutError:
-            self._refused(reasons.TOO_MANY_REQUESTS)
-            return web.Response(status=503, text="too many large requests are in progress")
-        try:
-            return await self._read_and_handle(request, handler)
-        finally:
-            self._large_bodies.release()
-
-    async def _read_and_handle(self, request: web.BaseRequest, handler: PostHandler) -> web.Response:
-        limit, body = self._limits.body_bytes, bytearray()
-        if request.content_length is not None and request.content.is_eof():
-            return await handler(request, request.content.read_nowait())  # most bodies arrive with their headers
-        try:
-            async with asyncio.timeout(self._limits.timeout):
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    if len(body) > limit:
-                        self._refused(reasons.REQUEST_TOO_LARGE)
-                        return web.Response(status=413, text=f"the body exceeds {limit} bytes")
-        except TimeoutError:
-            self._refused(reasons.INCOMPLETE_REQUEST)
-            return web.Response(status=408)
-        return await handler(request, bytes(body))
 
 
 def _first_segment(path: str) -> str:
@@ -362,17 +336,14 @@ def _first_segment(path: str) -> str:
     return "/".join(path.split("/", 2)[:2])
 
 
-def _not_allowed(methods: str) -> web.Response:
-    return web.Response(status=405, headers={"Allow": methods})
-
-
 class _Connection(asyncio.Protocol):
-    """Passes data from the transport to aiohttp's parser, counts bytes, and reports the end of the connection once.
+    """Passes data from the transport to the parser, counts bytes, and reports the end of the connection once.
 
     Attributes:
         client: the address of the client.
         requests: number of served and refused requests.
         pending_bytes: bytes received since the handling of the last request started.
+        counted: whether the client closed the connection, or a refusal has been counted already.
     """
 
     def __init__(
@@ -386,6 +357,7 @@ class _Connection(asyncio.Protocol):
         self.client = client
         self.requests = 0
         self.pending_bytes = 0
+        self.counted = False
         self._socket = accepted
         self._connected = connected
         self._ended = ended
@@ -393,19 +365,18 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._unread: asyncio.TimerHandle | None = None
-        self._counted = False  # the client closed the connection, or its refusal is already counted
 
     def start(
         self,
         loop: asyncio.AbstractEventLoop,
-        http: web.Server,
+        http: web.Server | PostServer,
         tls: Callable[[], ssl.SSLContext] | None,
         limits: Limits,
     ) -> None:
         """Attach the accepted socket. If TLS is used, this happens after the handshake."""
         self._loop, self._timeout = loop, limits.timeout
         self._most = limits.request_bytes + limits.body_bytes
-        self._http = http()
+        self._http = http(self) if isinstance(http, PostServer) else http()
         self._task = loop.create_task(self._connect(loop, tls, limits.timeout), name="http connection")
         self._task.add_done_callback(self._connecting_ended)
 
@@ -433,7 +404,7 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the connection without sending buffered data."""
-        self._counted = True
+        self.counted = True
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
@@ -453,7 +424,7 @@ class _Connection(asyncio.Protocol):
         self._http.data_received(data)
 
     def eof_received(self) -> bool | None:
-        self._counted = True
+        self.counted = True
         self._http.eof_received()
         return None
 
@@ -477,7 +448,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting_for_client()
-        if exc is None and self.pending_bytes and not self._counted:
+        if exc is None and self.pending_bytes and not self.counted:
             self._refused(reasons.INCOMPLETE_REQUEST)
         self._ended(self, self._transport)
         self._http.connection_lost(exc)

@@ -20,6 +20,7 @@ mirror pod for a static pod that already runs on its node, so a refusal would on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -69,6 +70,11 @@ NODE_SELECTOR: Final = "nodeSelector"
 MAX_SHOWN: Final = 200
 """Maximum length of a value in a warning."""
 
+CACHED_REVIEWS: Final = 256
+MAX_CACHED: Final = 4096
+"""Maximum number of cached reviews, and maximum size in bytes of the attributes of their requests. So tenants can fill
+the cache with at most 30 MB."""
+
 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
 
@@ -92,6 +98,8 @@ def _workload_decoder(path: Sequence[str]) -> msgspec.json.Decoder[Any]:
 
 _pod_decoder: Final = msgspec.json.Decoder(PodTemplate)
 _content_decoder: Final = msgspec.json.Decoder(_Content)
+_attributes_decoder: Final = msgspec.json.Decoder(Attributes)
+_encoder: Final = msgspec.json.Encoder()
 _paths: Final = {**TEMPLATE_PATHS, **REVIEW_PATHS}
 _workload_decoders: Final = {path: _workload_decoder(path) for path in set(_paths.values())}
 
@@ -236,6 +244,10 @@ class Decision(Struct, frozen=True):
 class Reviewer:
     """The compiled rules of a PlacementAdmission.
 
+    Rules decide only by the attributes of a request. The pods of a workload have the same ones, except for names,
+    labels and annotations that no rule reads, which are dropped. So the last reviews are cached. The key of a review is
+    all that the rules get, as JSON.
+
     Args:
         spec: the rules.
         own_namespace: the namespace of the operator, which is exempt; ``""`` if it runs outside the cluster.
@@ -248,6 +260,9 @@ class Reviewer:
         self.rules: Final = tuple(compile_rules(spec))
         self._warn_only = spec.mode == "Warn"
         self._exempt = frozenset({KUBE_SYSTEM, own_namespace, *spec.exempt_namespaces} - {""})
+        classes = spec.special_hardware.classes if spec.special_hardware is not None else ()
+        self._read_labels = frozenset(key for each in classes for key in each.pod_labels or ())
+        self._cached_review = lru_cache(CACHED_REVIEWS)(self._review_json)
 
     def is_exempt(self, request: Attributes) -> bool:
         """Return whether no rule applies to a request, because of its namespace or because it is a mirror pod."""
@@ -267,10 +282,7 @@ class Reviewer:
             stage: :data:`MUTATE`, :data:`VALIDATE` or :data:`WARN`.
             failure_policy: the failure policy of the webhook.
         """
-        rules = [each for each in self.rules if stage == WARN or each.failure_policy == failure_policy]
-        if (request.kind.group, request.kind.kind) in REVIEW_PATHS:
-            # Mutating webhooks are not called for these templates, so other rules must not check them.
-            rules = [each for each in rules if each.name == POD_NODE_CONSTRAINTS]
+        rules = self._rules(request.kind.group, request.kind.kind, stage, failure_policy)
         kind = request.kind.kind
         empty = Decision(Review(PodSpec()), kind=kind, name=request.name, is_pod=kind == POD)
         try:
@@ -283,13 +295,52 @@ class Reviewer:
             return replace(empty, review=Review(PodSpec(), refusals=refused, applied=names))
         if found is None or self.is_exempt(found):
             return empty
+        name, found = found.name, self._without_unread(found)
+        content = _encoder.encode(found)
+        if len(content) <= MAX_CACHED:
+            review, patch = self._cached_review(content, stage, failure_policy)
+        else:
+            review, patch = self._review(found, stage, failure_policy)
+        return Decision(review, patch, kind=kind, name=name, is_pod=kind == POD)
+
+    def _without_unread(self, found: Attributes) -> Attributes:
+        """Drop the names, labels and annotations that no rule reads, in which the pods of a workload may differ.
+
+        Of all rules, only SpecialHardware reads labels.
+        """
+        metadata = found.pod.metadata
+        labels = {key: value for key, value in (metadata.labels or {}).items() if key in self._read_labels}
+        owners = tuple(replace(each, name="") for each in metadata.owner_references or ())
+        pod = replace(found.pod, metadata=Metadata(labels=labels, owner_references=owners))
+        old = None if found.old is None else replace(found.old, metadata=Metadata())
+        return replace(found, pod=pod, old=old, name="")
+
+    def _rules(self, group: str, kind: str, stage: Stage, failure_policy: FailurePolicy) -> list[AdmissionRule]:
+        rules = [each for each in self.rules if stage == WARN or each.failure_policy == failure_policy]
+        if (group, kind) in REVIEW_PATHS:
+            # Mutating webhooks are not called for these templates, so other rules must not check them.
+            rules = [each for each in rules if each.name == POD_NODE_CONSTRAINTS]
+        return rules
+
+    def _review_json(
+        self, content: bytes, stage: Stage, failure_policy: FailurePolicy
+    ) -> tuple[Review, Sequence[PatchOperation]]:
+        review, patch = self._review(_attributes_decoder.decode(content), stage, failure_policy)
+        for _, refusal in review.refusals:
+            refusal.__traceback__ = refusal.__context__ = None  # their frames would stay in memory
+        return review, patch
+
+    def _review(
+        self, found: Attributes, stage: Stage, failure_policy: FailurePolicy
+    ) -> tuple[Review, Sequence[PatchOperation]]:
+        """Apply rules to a request. Return the review and the operations of the JSON patch."""
+        rules = self._rules(found.group, found.kind, stage, failure_policy)
         if stage == WARN:
-            return replace(empty, review=Review(found.pod.spec, warnings=_warnings(found, rules)), name=found.name)
+            return Review(found.pod.spec, warnings=_warnings(found, rules)), ()
         if stage == VALIDATE:
-            return replace(empty, review=self.validate(found, rules), name=found.name)
+            return self.validate(found, rules), ()
         review = self.mutate(found, rules)
-        patch = () if self._warn_only else json_patch(found.pod.spec, review.spec, path=found.path)
-        return replace(empty, review=review, patch=patch, name=found.name)
+        return review, () if self._warn_only else json_patch(found.pod.spec, review.spec, path=found.path)
 
     def mutate(self, request: Attributes, rules: Sequence[AdmissionRule]) -> Review:
         """Apply the changes of rules, in order. A rule that refuses the request changes nothing."""

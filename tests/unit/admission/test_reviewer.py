@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.admission_requests import NAMESPACE, admission_spec, container, nest, toleration, wire
 from tests.fixtures.golden import Golden
 from tests.json_patch import apply_patch
-from trimtab.admission.requests import TEMPLATE_PATHS, NamespaceInfo, WireRequest, pointer
-from trimtab.admission.reviewer import MUTATE, VALIDATE, Decision, Reviewer, Stage, attributes
-from trimtab.api.placement_admission import FailurePolicy
+from trimtab.admission.requests import TEMPLATE_PATHS, Attributes, NamespaceInfo, PodSpec, WireRequest, pointer
+from trimtab.admission.reviewer import MAX_CACHED, MUTATE, VALIDATE, Decision, Reviewer, Stage, attributes
+from trimtab.admission.rules import Refusal, RuleDefaults
+from trimtab.api.placement_admission import FailurePolicy, RuleName
 from trimtab.kube.errors import InputError
 
 
@@ -186,6 +187,86 @@ def test_rules_build_on_each_other_and_are_idempotent() -> None:
     assert decide(reviewer, wire(patched, groups=("team-a",)), VALIDATE).review.refusals == ()
     [(rule, _)] = decide(reviewer, wire(patched), VALIDATE).review.refusals
     assert rule == "DedicatedNodes"
+
+
+class CountingRule(RuleDefaults):
+    """Counts its calls. It refuses pods that tolerate `bad`."""
+
+    name: RuleName = "SpecialHardware"
+    failure_policy: FailurePolicy = "Fail"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def mutate(self, _request: Attributes, spec: PodSpec) -> PodSpec:
+        self.calls += 1
+        if any(each.key == "bad" for each in spec.tolerations or ()):
+            raise Refusal("bad")
+        return spec
+
+
+LABELED = "specialHardware: {classes: [{name: gpu, taint: {key: gpu}, podLabels: {a: b}}]}"
+
+
+def counted() -> tuple[Reviewer, CountingRule]:
+    reviewer, rule = Reviewer(admission_spec(LABELED)), CountingRule()
+    object.__setattr__(reviewer, "rules", (rule,))
+    return reviewer, rule
+
+
+def test_similar_pods_are_reviewed_once() -> None:
+    """They belong to the same workload, or for example to several Jobs with the same template."""
+    reviewer, rule = counted()
+    for number in range(3):
+        index = {"batch.kubernetes.io/job-completion-index": str(number)}
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"web-{number}", "controller": True}
+        metadata = {"name": f"web-{number}", "generateName": f"web-{number}-", "labels": {"a": "b"} | index}
+        pod = {"metadata": metadata | {"annotations": index, "ownerReferences": [owner]}, "spec": {"x": number}}
+        assert decide(reviewer, wire(pod, uid=str(number))).name == f"web-{number}"
+    assert rule.calls == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"user": "bob"},
+        {"groups": ("team-a",)},
+        {"content": {"metadata": {"labels": {"a": "c"}}, "spec": {}}},
+        {"content": {"metadata": {}, "spec": {}}},
+        {"content": {"metadata": {"labels": {"a": "b"}, "ownerReferences": [{"kind": "DaemonSet"}]}, "spec": {}}},
+        {"content": {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": "n"}}},
+        {"content": {"metadata": {"labels": {"a": "b"}}, "spec": {"tolerations": [{"key": "bad"}]}}},
+        {"old": {"spec": {}}},
+        {"namespace": NamespaceInfo("other")},
+        {"namespace": NamespaceInfo("shop", labels={"a": "b"})},
+        {"namespace": NamespaceInfo("shop", annotations={"a": "b"})},
+    ],
+)
+def test_request_that_differs_in_what_rules_get_is_reviewed_again(other: dict[str, Any]) -> None:
+    reviewer, rule = counted()
+    namespaces = [NAMESPACE, other.pop("namespace", NAMESPACE)]
+    first: dict[str, Any] = {"content": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}
+    for fields, namespace in zip((first, first | other) * 2, namespaces * 2, strict=True):
+        decide(reviewer, wire(**fields), namespace=namespace)
+    assert rule.calls == 2
+
+
+def test_cached_refusal_refers_to_no_frames() -> None:
+    reviewer, rule = counted()
+    pod = {"spec": {"tolerations": [{"key": "bad", "operator": "Exists"}]}}
+    for _ in range(2):
+        [(_, refusal)] = decide(reviewer, wire(pod)).review.refusals
+        assert refusal.message == "bad"
+        assert refusal.__traceback__ is None
+    assert rule.calls == 1
+
+
+def test_reviews_of_large_objects_are_not_cached() -> None:
+    reviewer, rule = counted()
+    pod = {"spec": {"containers": [{"image": "a" * MAX_CACHED}]}}
+    decide(reviewer, wire(pod))
+    decide(reviewer, wire(pod))
+    assert rule.calls == 2
 
 
 def test_rules_of_one_failure_policy() -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import uvloop
 from aiohttp import web
 
+from tests.fixtures.waiting import eventually_async
 from trimtab.api import reasons
+from trimtab.runtime.http.certificate import ServingCertificate
 from trimtab.runtime.http.posts import LARGE_BODY, MAX_LARGE_BODIES, PostServer
 from trimtab.runtime.http.server import HttpServer, Limits
 
@@ -368,7 +374,9 @@ def post(content: bytes, *, length: int | None = None, path: str = "/p") -> byte
 
 
 @asynccontextmanager
-async def webhook_server(**limits: Any) -> AsyncIterator[tuple[HttpServer, Counter[str]]]:
+async def webhook_server(
+    tls: Callable[[], ssl.SSLContext] | None = None, **limits: Any
+) -> AsyncIterator[tuple[HttpServer, Counter[str]]]:
     refused: Counter[str] = Counter()
     given = {"requests_per_second": None, "requests_per_second_in_all": None, "requests_per_connection": None}
     server = HttpServer(
@@ -377,6 +385,7 @@ async def webhook_server(**limits: Any) -> AsyncIterator[tuple[HttpServer, Count
         {},
         posts={"/p": echo, "/next": echo_in_the_next_turn, "/later": echo_later, "/fail": fail},
         limits=Limits(**{**given, "body_bytes": 100_000, "timeout": 0.5, **limits}),
+        tls=tls,
         refused=lambda reason: refused.update([reason]),
     )
     await server.start()
@@ -600,3 +609,130 @@ async def test_few_large_bodies_are_in_memory_and_small_ones_do_not_wait_for_the
                 await asyncio.sleep(0.01)
         for _, writer in slow:
             writer.close()
+
+
+async def test_large_body_counts_until_its_handler_ends_even_if_the_client_disconnects() -> None:
+    content = b"y" * (LARGE_BODY + 1)
+    async with webhook_server(body_bytes=2 * LARGE_BODY) as (server, _):
+        handled, released = 0, asyncio.Event()
+
+        async def hold(_content: bytes) -> tuple[int, bytes]:
+            nonlocal handled
+            handled += 1
+            await released.wait()
+            return 200, b""
+
+        assert isinstance(server._http, PostServer)
+        server._http.handlers[b"/p"] = hold
+        clients = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(MAX_LARGE_BODIES)]
+        for _, writer in clients:
+            writer.write(post(content))
+        await eventually_async(lambda: handled == MAX_LARGE_BODIES, "all bodies are handled")
+        for _, writer in clients:
+            writer.close()
+        await eventually_async(lambda: not server.connections, "all clients have disconnected")
+        async with asyncio.timeout(5):
+            assert (await ask(server, post(content)))[0] == 503
+        assert handled == MAX_LARGE_BODIES
+        released.set()
+        assert (await ask(server, post(content)))[0] == 200
+
+
+def fake_connection(server: HttpServer) -> tuple[Any, Mock]:
+    """The protocol of a connection, and its transport, whose end is not reported."""
+    assert isinstance(server._http, PostServer)
+    protocol = server._http(SimpleNamespace(client="c", requests=0, pending_bytes=0, counted=False))
+    transport = Mock(asyncio.Transport)
+    protocol.connection_made(transport)
+    return protocol, transport
+
+
+async def test_partial_body_is_dropped_when_its_connection_ends() -> None:
+    """The objects of a connection refer to each other, so they stay in memory until a garbage collection."""
+    async with webhook_server() as (server, _):
+        protocol, _ = fake_connection(server)
+        protocol.data_received(post(b"y" * 1000, length=2000))
+        assert len(protocol._received) == 1000
+        protocol.connection_lost(None)
+        assert not protocol._received
+
+
+async def test_partial_body_is_dropped_when_it_times_out() -> None:
+    """A TLS connection stays open until the client confirms the end."""
+    async with webhook_server(timeout=0.05) as (server, refused):
+        protocol, transport = fake_connection(server)
+        protocol.data_received(post(b"y" * 1000, length=2000))
+        await eventually_async(lambda: transport.close.called, "the request timed out", pause=0.01)
+        assert refused == {reasons.INCOMPLETE_REQUEST: 1}
+        assert not protocol._received
+
+
+async def test_idle_connection_of_a_client_that_paused_reading_gets_the_timeout_of_idle_connections() -> None:
+    """The connection continues once because of a pipelined request, and once because the client reads again."""
+    async with webhook_server(timeout=0.05, keepalive=30.0) as (server, refused):
+        protocol, transport = fake_connection(server)
+
+        def pause_after_first_response(_response: bytes) -> None:
+            if transport.write.call_count == 1:
+                protocol.pause_writing()
+                asyncio.get_running_loop().call_soon(protocol.resume_writing)
+
+        transport.write.side_effect = pause_after_first_response
+        protocol.data_received(post(b"a") * 2)
+        await asyncio.sleep(0.2)
+        assert transport.write.call_count == 2
+        transport.close.assert_not_called()
+        assert not refused
+
+
+def test_posts_over_tls_on_the_event_loop_of_the_webhooks() -> None:
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+
+    async def run() -> None:
+        handled = 0
+
+        async def count(_content: bytes) -> tuple[int, bytes]:
+            nonlocal handled
+            handled += 1
+            await asyncio.sleep(0.05)
+            return 200, b""
+
+        limits = {"body_bytes": 500_000, "timeout": 5.0}
+        async with webhook_server(ServingCertificate().context, **limits) as (server, refused):
+
+            async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                return await asyncio.open_connection("127.0.0.1", server.port, ssl=client)
+
+            # Pipelined requests, whose bodies are smaller or larger than a TLS record, and one of which is large.
+            reader, writer = await connect()
+            bodies = [b"%d" % (number % 10) * size for number, size in enumerate((0, 3, 70_000, 300_000, 70_000) * 4)]
+            for number, content in enumerate(bodies):
+                writer.write(post(content, path=("/p", "/later", "/next")[number % 3]))
+            for content in bodies:
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(len(content)) == content
+            writer.close()
+            assert not refused
+
+            # Clients that disconnect: while a handler runs and a further request waits, and within a body.
+            posts = server._http
+            assert isinstance(posts, PostServer)
+            posts.handlers[b"/count"] = count
+            _, writer = await connect()
+            writer.write(post(b"abc", path="/count") * 2)
+            await eventually_async(lambda: handled, "the first request is handled", pause=0.001)
+            writer.transport.abort()
+            _, writer = await connect()
+            writer.write(post(b"y" * 300_000, length=400_000, path="/count"))
+            await eventually_async(
+                lambda: posts.large_bodies._value < MAX_LARGE_BODIES, "the body is received", pause=0.001
+            )
+            writer.transport.abort()
+            await eventually_async(lambda: not server.connections, "the connections have ended")
+            await eventually_async(lambda: not posts._tasks, "the handler has ended")
+            assert handled == 1
+            assert posts.large_bodies._value == MAX_LARGE_BODIES
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

@@ -211,7 +211,9 @@ class _PostProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._closed = True
-        self._release_slot()
+        self._received = bytearray()  # the protocol is part of a reference cycle, so it is not deleted soon
+        if not self._busy:  # otherwise the handler still has the body
+            self._release_slot()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -231,7 +233,7 @@ class _PostProtocol(asyncio.Protocol):
             self._server.run(self._wait_for_slot())
         elif head is None or len(self._received) < head.length:
             self._resume_reading()
-            if not self._partial:
+            if not self._partial and (head is not None or self._received):
                 self._partial = True
                 self._expire_after(self._server.limits.timeout)
         else:
@@ -340,6 +342,7 @@ class _PostProtocol(asyncio.Protocol):
 
     def _close(self) -> None:
         self._closed = True
+        self._received = bytearray()  # TLS connections stay open until the client confirms the end
         self._transport.close()
 
     # --- Timeouts -----------------------------------------------------------------------------------------------------

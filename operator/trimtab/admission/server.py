@@ -39,10 +39,6 @@ from trimtab.kube.watching.store import Store
 
 log = logging.getLogger(__name__)
 
-PostHandler = Callable[[bytes], Awaitable[tuple[int, bytes]]]
-"""Handles a POST request: from its body to the status and the body of the response. The latter is JSON if the status is
-200, otherwise text."""
-
 NAMESPACE_TIMEOUT: Final = 1.0
 """Seconds for reading a namespace that the informer does not know yet."""
 
@@ -126,7 +122,7 @@ class AdmissionServer:
         report: called with the outcome of each request to which a rule applied.
 
     Attributes:
-        posts: the handlers by path.
+        posts: the handlers by path, from the body of a POST request to the status and the body of its response.
     """
 
     def __init__(
@@ -153,7 +149,7 @@ class AdmissionServer:
         self._reviewing_large = asyncio.Lock()
         stages: tuple[Stage, ...] = (MUTATE, VALIDATE)
         policies: tuple[FailurePolicy, ...] = ("Fail", "Ignore")
-        self.posts: dict[str, PostHandler] = {
+        self.posts = {
             path: self._handler(path, partial(self._apply_rules, stage=stage, failure_policy=policy))
             for stage in stages
             for policy in policies
@@ -163,7 +159,9 @@ class AdmissionServer:
         self.posts[WARN_PATH] = self._handler(WARN_PATH, warn)
         self.posts[RESOURCES_PATH] = self._handler(RESOURCES_PATH, self._validate_resource)
 
-    def _handler(self, path: str, answer: Callable[[WireRequest, int], Awaitable[_Response]]) -> PostHandler:
+    def _handler(
+        self, path: str, answer: Callable[[WireRequest, int], Awaitable[_Response]]
+    ) -> Callable[[bytes], Awaitable[tuple[int, bytes]]]:
         results = {each: self._metrics.requests.labels(path, each) for each in (_ALLOWED, _MUTATED, _REFUSED, FAILED)}
         seconds = self._metrics.seconds.labels(path)
 

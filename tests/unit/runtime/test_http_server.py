@@ -350,6 +350,13 @@ async def test_address_in_use_is_an_error() -> None:
             await second.start()
 
 
+async def test_server_with_handlers_of_post_has_no_other_handlers() -> None:
+    with pytest.raises(ValueError, match="POST"):
+        HttpServer("127.0.0.1", 0, {"/x": body}, posts={"/p": echo})
+    with pytest.raises(ValueError, match="POST"):
+        HttpServer("127.0.0.1", 0, {}, posts={"/p": echo}, prefixes={"/x": body})
+
+
 async def echo(content: bytes) -> tuple[int, bytes]:
     return 200, content
 
@@ -429,6 +436,8 @@ async def test_posts_to_other_paths_and_other_methods_get_an_error() -> None:
         (b"POST /p HTTP/1.0\r\nContent-Length: 3\r\n\r\n", 200),
         (b"POST /p HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
         (b"POST /p HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"POST /p HTTP/1.1\r\nHost: x\r\n\r\n", 411),
+        (b"POST /p HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", 417),
         (b"POST /p HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n", 400),
         (b"POST /p HTTP/1.1\r\nContent-Length: -3\r\n\r\n", 400),
         (b"POST /p HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\n", 400),

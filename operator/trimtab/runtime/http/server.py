@@ -97,12 +97,15 @@ class HttpServer:
         host: the address to listen on; ``""`` for all IPv4 and IPv6 addresses.
         port: the port; 0 for any free port, which :attr:`port` returns.
         routes: the handlers of GET and HEAD, by path.
-        posts: the handlers of POST, by path. A server that has some serves nothing else.
+        posts: the handlers of POST, by path. A server that has some has neither ``routes`` nor ``prefixes``.
         prefixes: the handlers of GET and HEAD for paths that have no handler in ``routes``, by their first segment,
             such as ``/apis``.
         limits: the limits for clients; ``None`` for the defaults.
         tls: returns the TLS context of the next connection; ``None`` for plain HTTP.
         refused: called with the reason code of each refusal.
+
+    Raises:
+        ValueError: the server has handlers of POST and of other methods.
 
     Attributes:
         port: the port on which the server listens.
@@ -121,6 +124,8 @@ class HttpServer:
         tls: Callable[[], ssl.SSLContext] | None = None,
         refused: OnRefused = lambda _reason: None,
     ) -> None:
+        if posts and (routes or prefixes):
+            raise ValueError("a server with handlers of POST cannot have handlers of other methods")
         self.port = port
         self.addresses: list[tuple[str, int]] = []
         self._host = host

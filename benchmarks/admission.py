@@ -464,7 +464,7 @@ class Bench:
         request = msgspec.json.decode(recorded.read_bytes(), type=AdmissionReview).request
         reviewer = Reviewer(decode_placement_admission(_admission(text)).spec)
         namespace = NamespaceInfo(NAMESPACE, {}, {})
-        return msgspec.json.encode(reviewer.decide(request, namespace, stage=MUTATE, failure_policy="Fail").patch)
+        return reviewer.decide(request, namespace, stage=MUTATE, failure_policy="Fail").review.patch
 
 
 def _admission(text: str) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import msgspec
 from trimtab.admission.requests import PatchOperation
 
 
-def apply_patch(document: Any, patch: Iterable[PatchOperation]) -> Any:
-    """Return a patched copy of a document. A path with a missing parent is an error."""
+def apply_patch(document: Any, patch: bytes | Iterable[PatchOperation]) -> Any:
+    """Return a patched copy of a document. A path with a missing parent is an error. No bytes are an empty patch."""
     document = copy.deepcopy(document)
-    for operation in msgspec.json.decode(msgspec.json.encode(list(patch))):
+    encoded = (patch or b"[]") if isinstance(patch, bytes) else msgspec.json.encode(list(patch))
+    for operation in msgspec.json.decode(encoded):
         *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         at = document
         for part in parents:

@@ -19,8 +19,9 @@ mirror pod for a static pod that already runs on its node, so a refusal would on
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from sys import getsizeof
 from typing import Any, Final, Literal
 
 import msgspec
@@ -44,6 +45,7 @@ from trimtab.admission.requests import (
     PatchOperation,
     PodSpec,
     PodTemplate,
+    UserInfo,
     WireRequest,
     is_null,
     pointer,
@@ -52,9 +54,13 @@ from trimtab.admission.rules import AdmissionRule, Refusal, Review
 from trimtab.admission.rules.dedicated_nodes import DedicatedNodesRule
 from trimtab.admission.rules.extended_resources import ExtendedResourceTolerationRule
 from trimtab.admission.rules.node_constraints import PodNodeConstraintsRule
-from trimtab.admission.rules.node_selector import PodNodeSelectorRule
+from trimtab.admission.rules.node_selector import KUBERNETES_ANNOTATION, OPENSHIFT_ANNOTATION, PodNodeSelectorRule
 from trimtab.admission.rules.special_hardware import SpecialHardwareRule
-from trimtab.admission.rules.toleration_restriction import PodTolerationRestrictionRule
+from trimtab.admission.rules.toleration_restriction import (
+    DEFAULTS_ANNOTATION,
+    WHITELIST_ANNOTATION,
+    PodTolerationRestrictionRule,
+)
 from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule, api_server_defaults
 from trimtab.admission.users import NODE_PREFIX, is_node
 from trimtab.api.placement_admission import POD_NODE_CONSTRAINTS, FailurePolicy, PlacementAdmissionSpec, RuleName
@@ -71,9 +77,14 @@ MAX_SHOWN: Final = 200
 """Maximum length of a value in a warning."""
 
 CACHED_REVIEWS: Final = 256
-MAX_CACHED: Final = 4096
-"""Maximum number of cached reviews, and maximum size in bytes of the attributes of their requests. So tenants can fill
-the cache with at most 30 MB."""
+MAX_CACHED: Final = 8192
+"""Maximum number of cached reviews, and maximum size in bytes of a review and its key, see :func:`_size`. Tenants can
+therefore fill the cache with 2 MiB, or 3 MiB with the dictionary, tuples and structs that contain the texts."""
+REFUSAL_BYTES: Final = 512
+"""More bytes of memory than a refusal needs, without its message."""
+
+READ_ANNOTATIONS: Final = (KUBERNETES_ANNOTATION, OPENSHIFT_ANNOTATION, DEFAULTS_ANNOTATION, WHITELIST_ANNOTATION)
+"""The annotations of namespaces that rules read."""
 
 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
@@ -98,7 +109,6 @@ def _workload_decoder(path: Sequence[str]) -> msgspec.json.Decoder[Any]:
 
 _pod_decoder: Final = msgspec.json.Decoder(PodTemplate)
 _content_decoder: Final = msgspec.json.Decoder(_Content)
-_attributes_decoder: Final = msgspec.json.Decoder(Attributes)
 _encoder: Final = msgspec.json.Encoder()
 _paths: Final = {**TEMPLATE_PATHS, **REVIEW_PATHS}
 _workload_decoders: Final = {path: _workload_decoder(path) for path in set(_paths.values())}
@@ -228,14 +238,12 @@ class Decision(Struct, frozen=True):
 
     Attributes:
         review: the results of the rules.
-        patch: the operations of the JSON patch; empty if nothing changes, and in Warn mode.
         kind: kind of the object.
         name: its name, or its generateName.
         is_pod: whether the object is a pod.
     """
 
     review: Review
-    patch: Sequence[PatchOperation] = ()
     kind: str = ""
     name: str = ""
     is_pod: bool = True
@@ -244,9 +252,9 @@ class Decision(Struct, frozen=True):
 class Reviewer:
     """The compiled rules of a PlacementAdmission.
 
-    Rules decide only by the attributes of a request. The pods of a workload have the same ones, except for names,
-    labels and annotations that no rule reads, which are dropped. So the last reviews are cached. The key of a review is
-    all that the rules get, as JSON.
+    Rules decide only by the attributes of a request. Fields that no rule reads are dropped before the rules get the
+    request: names, identifiers of the user, and most labels and annotations. The remaining fields are the same for
+    similar pods, so the last reviews are cached. The key of a review is all that the rules get, as JSON.
 
     Args:
         spec: the rules.
@@ -262,7 +270,8 @@ class Reviewer:
         self._exempt = frozenset({KUBE_SYSTEM, own_namespace, *spec.exempt_namespaces} - {""})
         classes = spec.special_hardware.classes if spec.special_hardware is not None else ()
         self._read_labels = frozenset(key for each in classes for key in each.pod_labels or ())
-        self._cached_review = lru_cache(CACHED_REVIEWS)(self._review_json)
+        # Not functools.lru_cache of a method: a reference cycle would keep the cache in memory after a change of rules.
+        self._reviews: OrderedDict[tuple[bytes, Stage, FailurePolicy], Review] = OrderedDict()
 
     def is_exempt(self, request: Attributes) -> bool:
         """Return whether no rule applies to a request, because of its namespace or because it is a mirror pod."""
@@ -284,36 +293,61 @@ class Reviewer:
         """
         rules = self._rules(request.kind.group, request.kind.kind, stage, failure_policy)
         kind = request.kind.kind
-        empty = Decision(Review(PodSpec()), kind=kind, name=request.name, is_pod=kind == POD)
+        empty = Decision(Review(), kind=kind, name=request.name, is_pod=kind == POD)
         try:
             found = attributes(request, namespace) if rules else None
         except InputError as error:
             names = tuple(each.name for each in rules)
             if stage == WARN or namespace.name in self._exempt:
-                return replace(empty, review=Review(PodSpec(), applied=() if stage == WARN else names))
+                return replace(empty, review=Review(applied=() if stage == WARN else names))
             refused = ((names[0], Refusal(str(error))),)
-            return replace(empty, review=Review(PodSpec(), refusals=refused, applied=names))
+            return replace(empty, review=Review(refusals=refused, applied=names))
         if found is None or self.is_exempt(found):
             return empty
-        name, found = found.name, self._without_unread(found)
-        content = _encoder.encode(found)
-        if len(content) <= MAX_CACHED:
-            review, patch = self._cached_review(content, stage, failure_policy)
-        else:
-            review, patch = self._review(found, stage, failure_policy)
-        return Decision(review, patch, kind=kind, name=name, is_pod=kind == POD)
+        review = self._cached_review(self._without_unread(found), rules, stage, failure_policy)
+        return Decision(review, kind=kind, name=found.name, is_pod=kind == POD)
 
     def _without_unread(self, found: Attributes) -> Attributes:
-        """Drop the names, labels and annotations that no rule reads, in which the pods of a workload may differ.
+        """Drop the fields that no rule reads, in which similar pods may differ.
 
-        Of all rules, only SpecialHardware reads labels.
+        Of all rules, only SpecialHardware reads labels. Whether the user may bind pods is not decided here.
         """
-        metadata = found.pod.metadata
+        metadata, annotations = found.pod.metadata, found.namespace.annotations
         labels = {key: value for key, value in (metadata.labels or {}).items() if key in self._read_labels}
         owners = tuple(replace(each, name="") for each in metadata.owner_references or ())
-        pod = replace(found.pod, metadata=Metadata(labels=labels, owner_references=owners))
-        old = None if found.old is None else replace(found.old, metadata=Metadata())
-        return replace(found, pod=pod, old=old, name="")
+        return replace(
+            found,
+            name="",
+            namespace=NamespaceInfo(
+                found.namespace.name,
+                annotations={key: annotations[key] for key in READ_ANNOTATIONS if key in annotations},
+            ),
+            user=UserInfo(found.user.username, groups=found.user.groups),
+            pod=replace(found.pod, metadata=Metadata(labels=labels, owner_references=owners)),
+            old=None if found.old is None else replace(found.old, metadata=Metadata()),
+        )
+
+    def _cached_review(
+        self, found: Attributes, rules: Sequence[AdmissionRule], stage: Stage, failure_policy: FailurePolicy
+    ) -> Review:
+        """Return the review of a request from the cache, or apply rules.
+
+        Large requests are reviewed in another thread at the same time. Each access is therefore a single call of the
+        dictionary: a review that is used is removed and added again.
+        """
+        content = _encoder.encode(found)
+        if len(content) > MAX_CACHED:
+            return self._review(found, rules, stage)
+        key = (content, stage, failure_policy)
+        review = self._reviews.pop(key, None)
+        if review is None:
+            review = self._review(found, rules, stage)
+            if _size(content, review) > MAX_CACHED:
+                return review
+        self._reviews[key] = review
+        if len(self._reviews) > CACHED_REVIEWS:
+            self._reviews.popitem(last=False)
+        return review
 
     def _rules(self, group: str, kind: str, stage: Stage, failure_policy: FailurePolicy) -> list[AdmissionRule]:
         rules = [each for each in self.rules if stage == WARN or each.failure_policy == failure_policy]
@@ -322,28 +356,21 @@ class Reviewer:
             rules = [each for each in rules if each.name == POD_NODE_CONSTRAINTS]
         return rules
 
-    def _review_json(
-        self, content: bytes, stage: Stage, failure_policy: FailurePolicy
-    ) -> tuple[Review, Sequence[PatchOperation]]:
-        review, patch = self._review(_attributes_decoder.decode(content), stage, failure_policy)
-        for _, refusal in review.refusals:
-            refusal.__traceback__ = refusal.__context__ = None  # their frames would stay in memory
-        return review, patch
-
-    def _review(
-        self, found: Attributes, stage: Stage, failure_policy: FailurePolicy
-    ) -> tuple[Review, Sequence[PatchOperation]]:
-        """Apply rules to a request. Return the review and the operations of the JSON patch."""
-        rules = self._rules(found.group, found.kind, stage, failure_policy)
+    def _review(self, found: Attributes, rules: Sequence[AdmissionRule], stage: Stage) -> Review:
         if stage == WARN:
-            return Review(found.pod.spec, warnings=_warnings(found, rules)), ()
+            return Review(warnings=_warnings(found, rules))
         if stage == VALIDATE:
-            return self.validate(found, rules), ()
-        review = self.mutate(found, rules)
-        return review, () if self._warn_only else json_patch(found.pod.spec, review.spec, path=found.path)
+            return self.validate(found, rules)
+        spec, review = self.mutate(found, rules)
+        patch = () if self._warn_only else json_patch(found.pod.spec, spec, path=found.path)
+        return replace(review, patch=_encoder.encode(patch)) if patch else review
 
-    def mutate(self, request: Attributes, rules: Sequence[AdmissionRule]) -> Review:
-        """Apply the changes of rules, in order. A rule that refuses the request changes nothing."""
+    def mutate(self, request: Attributes, rules: Sequence[AdmissionRule]) -> tuple[PodSpec, Review]:
+        """Apply the changes of rules, in order. A rule that refuses the request changes nothing.
+
+        Returns:
+            The pod spec with all changes, and the review without a patch.
+        """
         spec = request.pod.spec
         refusals: list[tuple[RuleName, Refusal]] = []
         warnings: list[str] = []
@@ -352,7 +379,7 @@ class Reviewer:
             try:
                 changed = rule.mutate(request, spec)
             except Refusal as refusal:
-                refusals.append((rule.name, refusal))
+                refusals.append((rule.name, _without_frames(refusal)))
                 continue
             if changed is spec or changed == spec:
                 continue
@@ -363,8 +390,7 @@ class Reviewer:
         if spec == request.pod.spec:
             # PodTolerationRestriction drops covered tolerations, and ExtendedResourceToleration adds them again.
             mutated, warnings = [], []
-        return Review(
-            spec=spec,
+        return spec, Review(
             refusals=() if self._warn_only else tuple(refusals),
             warnings=tuple(warnings),
             mutated=tuple(mutated),
@@ -381,9 +407,8 @@ class Reviewer:
         refused = {name for name, _ in refusals}
         for rule in rules:
             if rule.name not in refused:
-                refusals += ((rule.name, refusal) for refusal in rule.validate(request))
+                refusals += ((rule.name, _without_frames(refusal)) for refusal in rule.validate(request))
         return Review(
-            spec=request.pod.spec,
             refusals=tuple(refusals),
             warnings=_warnings(request, rules),
             applied=tuple(each.name for each in rules),
@@ -396,8 +421,20 @@ class Reviewer:
             try:
                 spec = rule.mutate(request, spec)
             except Refusal as refusal:
-                refusals.append((rule.name, refusal))
+                refusals.append((rule.name, _without_frames(refusal)))
         return spec, refusals
+
+
+def _without_frames(refusal: Refusal) -> Refusal:
+    """Drop the frames of a refusal. They refer to the request, and to the list that contains the refusal."""
+    refusal.__context__ = None
+    return refusal.with_traceback(None)
+
+
+def _size(content: bytes, review: Review) -> int:
+    """Return the bytes of memory that the key of a review, its patch, its warnings and its refusals need."""
+    messages = [refusal.message for _, refusal in review.refusals]
+    return sum(map(getsizeof, (content, review.patch, *review.warnings, *messages))) + REFUSAL_BYTES * len(messages)
 
 
 def _warnings(request: Attributes, rules: Sequence[AdmissionRule]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from trimtab.admission.access import FAILED, AccessUnknown, BindingAccess
 from trimtab.admission.own_resources import OwnResourceReview
 from trimtab.admission.report import RequestOutcome
-from trimtab.admission.requests import AdmissionReview, NamespaceInfo, PatchOperation, WireRequest
+from trimtab.admission.requests import AdmissionReview, NamespaceInfo, WireRequest
 from trimtab.admission.reviewer import MUTATE, VALIDATE, WARN, Decision, Reviewer, Stage
 from trimtab.admission.rules import Refusal
 from trimtab.admission.webhooks import RESOURCES_PATH, WARN_PATH
@@ -204,7 +204,7 @@ class AdmissionServer:
                 refusals = tuple(each for each in refusals if not each[1].unless_may_bind)
         warn_only = self._warn_only()
         self._record(request, decision, refusals, warn_only=warn_only)
-        return _response(request.uid, refusals, review.warnings, decision.patch, warn_only=warn_only)
+        return _response(request.uid, refusals, review.warnings, review.patch, warn_only=warn_only)
 
     async def _validate_resource(self, request: WireRequest, _size: int) -> _Response:
         review = await self._review_resource(request)
@@ -309,7 +309,7 @@ def _response(
     uid: str,
     refusals: Sequence[tuple[RuleName, Refusal]],
     warnings: Sequence[str],
-    patch: Sequence[PatchOperation],
+    patch: bytes,
     *,
     warn_only: bool,
 ) -> _Response:
@@ -322,8 +322,7 @@ def _response(
         status = _Status(truncate("; ".join(messages), MAX_MESSAGE))
         return _Response(uid, allowed=False, status=status, warnings=_warnings(warnings))
     if patch:
-        encoded = _encoder.encode(patch)
-        return _Response(uid, allowed=True, patch_type="JSONPatch", patch=encoded, warnings=_warnings(warnings))
+        return _Response(uid, allowed=True, patch_type="JSONPatch", patch=patch, warnings=_warnings(warnings))
     return _Response(uid, allowed=True, warnings=_warnings(warnings))
 
 

@@ -461,10 +461,10 @@ def test_what_other_rules_add_is_permitted(group: str) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [container(requests={"example.com/gpu": "1"})]}}
     found = attributes(wire(pod, groups=(group,)), NAMESPACE)
     assert found is not None
-    review = reviewer.mutate(found, reviewer.rules)
+    spec, review = reviewer.mutate(found, reviewer.rules)
     assert "PodNodeSelector" in review.mutated
     assert ("DedicatedNodes" in review.mutated) is (group == "team-a")
-    final = replace(found, pod=replace(found.pod, spec=review.spec))
+    final = replace(found, pod=replace(found.pod, spec=spec))
     assert reviewer.validate(final, reviewer.rules).refusals == ()
     ephemeral = replace(final, operation="UPDATE", old=final.pod, subresource="ephemeralcontainers")
     assert reviewer.validate(ephemeral, reviewer.rules[:1]).refusals == ()

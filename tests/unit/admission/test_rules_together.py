@@ -80,7 +80,7 @@ def admit(
         for policy in POLICIES:
             decision = decide(MUTATE, policy, pod)
             refusals += (refusal.message for _, refusal in decision.review.refusals)
-            pod = apply_patch(pod, decision.patch)
+            pod = apply_patch(pod, decision.review.patch)
         rounds.append(pod)
     if not refusals:
         assert rounds[1] == rounds[2], "the second round reaches a fixed point"

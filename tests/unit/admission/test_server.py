@@ -169,6 +169,17 @@ async def test_conditional_refusal_depends_on_pods_binding() -> None:
     assert "name" not in call.body["spec"]["resourceAttributes"]
 
 
+async def test_permission_is_that_of_the_user_of_each_request() -> None:
+    """Reviews of similar requests are cached without the identifiers of their users."""
+    server = Server()
+    fields = {"kind": "DaemonSet", "group": "apps"}
+    users = [{"username": "alice", "uid": uid, "groups": ["a"], "extra": {"x": [uid]}} for uid in ("1", "2")]
+    for user in users:
+        await server.ask("/validate/fail", {"template": {"spec": TOLERATING}}, userInfo=user, **fields)
+    sent = [call.body["spec"] for call in server.api.sent("POST")]
+    assert [(each["uid"], each["extra"]) for each in sent] == [("1", {"x": ["1"]}), ("2", {"x": ["2"]})]
+
+
 async def test_unknown_permission_is_an_http_error() -> None:
     server = Server()
     server.api.allowed = None

@@ -82,17 +82,17 @@ class Review(Struct, frozen=True):
     """The results of the rules of one webhook for one request.
 
     Attributes:
-        spec: the pod spec with all changes.
         refusals: reasons to refuse the request, with the rules that give them.
         warnings: warnings for the client.
         mutated: rules that changed the pod spec.
         applied: the rules with a result, for counts. In a validating webhook, these are all rules that ran. In a
             mutating webhook, these are the rules that changed or refused the object; the validating webhook counts
             the others.
+        patch: the JSON patch, encoded; empty if nothing changes, and in Warn mode.
     """
 
-    spec: PodSpec
     refusals: tuple[tuple[RuleName, Refusal], ...] = ()
     warnings: tuple[str, ...] = ()
     mutated: tuple[RuleName, ...] = ()
     applied: tuple[RuleName, ...] = ()
+    patch: bytes = b""

@@ -476,7 +476,7 @@ def test_machine_of_a_failed_node_or_deleted_by_hand_may_be_busy(log: Log) -> No
 # Sizes
 
 
-def sized(*sizes: int, low: int = 2, high: int = 5, begin: int = 3) -> list[str]:
+def sized(*sizes: int, low: int = 2, high: int = 5, begin: int = 3, deleted: float | None = None) -> list[str]:
     log = Log()
     bounds = {"minReplicas": low, "maxReplicas": high, "scaleTargetRef": {"name": "workers"}}
     body = {"kind": "MachineAutoscaler", "metadata": {"name": "w", "namespace": "mapi"}, "spec": bounds}
@@ -487,6 +487,8 @@ def sized(*sizes: int, low: int = 2, high: int = 5, begin: int = 3) -> list[str]
         scale = {"kind": "Scale", "metadata": {"name": "workers"}, "spec": {"replicas": size}}
         request = {"spec": {"replicas": size}}
         log.write(at, "machinesets/scale", "patch", "mapi/workers", user=OPERATOR, request=request, response=scale)
+    if deleted is not None:
+        log.write(deleted, "machineautoscalers", "delete", "mapi/w", response={"kind": "Status"})
     return sizes_out_of_bounds(log.history, lag=LAG)
 
 
@@ -503,6 +505,12 @@ def test_size_may_move_toward_changed_bounds() -> None:
     assert sized(8, 7, 6, begin=9) == []
     assert len(sized(10, begin=9)) == 1
     assert sized(1, begin=0) == []
+
+
+def test_bounds_count_for_a_short_time_after_their_deletion() -> None:
+    assert sized(4, deleted=9.9) == []
+    assert len(sized(6, deleted=9.9)) == 1
+    assert len(sized(4, deleted=9.9 - LAG)) == 1
 
 
 # Leaders

@@ -111,7 +111,7 @@ def test_templates_share_domains_after_memory_is_reclaimed(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_pods_are_counted_after_unread_counters_are_dropped(registered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by those who keep counters and are not told that they are dropped."""
+    """Also by callers that keep counters and get no notice when the index drops them."""
     monkeypatch.setattr(affinity, "_SPARE_SIZE", 0)
     snapshot = cluster()
     placer = Placer(snapshot, PROFILE)

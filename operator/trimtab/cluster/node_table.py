@@ -273,7 +273,7 @@ class SlotCounter:
         self._dense = None
 
 
-_LOG: Final = 65_536
+_LOG: Final = 16_384
 """Minimum number of changes that the log of changed slots keeps, and half of its maximum length. A reader that has
 fallen further behind must read all nodes again."""
 

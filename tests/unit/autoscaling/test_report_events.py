@@ -324,6 +324,15 @@ def test_reported_events_are_bounded_and_not_repeated_early(steps: list[tuple[in
         assert len(recent) <= 10
 
 
+@pytest.mark.parametrize(("forget", "expected"), [(True, (1, 0.0)), (False, (2, 1.0))])
+def test_keys_are_forgotten_after_the_window(forget: bool, expected: tuple[int, float]) -> None:
+    recent = RecentlyReported(window=100, forget=forget)
+    recent.note("old", "text", now=1.0)
+    recent.note("new", "text", now=102.0)
+    assert (len(recent), recent.last("old")) == expected
+    assert recent.is_new("old", "text", now=102.0)
+
+
 def test_reported_messages_are_not_kept() -> None:
     """Tenants can make messages as long as some kilobytes, and the messages of 20,000 pods are remembered."""
     recent = RecentlyReported()

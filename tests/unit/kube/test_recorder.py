@@ -6,7 +6,7 @@ import pytest
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, SetClock
 from trimtab.kube.api import Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.events.event import event_name, truncate
+from trimtab.kube.events.event import WrittenEvent, event_name, truncate
 from trimtab.kube.events.recorder import MAX_DELAY, URGENT_CHECK, EventRecorder, RecorderLimits
 from trimtab.kube.resources import NODES, PODS, ObjectReference
 from trimtab.kube.retry import Backoff
@@ -133,9 +133,9 @@ async def test_expired_event_is_created_again(api, clock):
     assert len(stored(api)) == 1
 
 
-async def test_oldest_events_and_objects_are_forgotten(api, clock):
-    """A forgotten event is created again instead of counted, and a forgotten object has its whole burst again."""
-    limits = RecorderLimits(remembered=2, object_burst=1, object_rate=1 / 3600)
+async def test_oldest_events_are_forgotten(api, clock):
+    """A forgotten event is created again instead of counted."""
+    limits = RecorderLimits(remembered=2)
     others = [ObjectReference.to(PODS, f"web-{number}", namespace="shop", uid=f"u{number}") for number in (2, 3)]
     async with recorder(api, clock, limits=limits) as events:
         for regarding in (POD, *others, POD):
@@ -179,14 +179,55 @@ async def test_series_that_has_ended_is_not_kept_and_its_count_is_written(api, c
         tell(events, NODE)
         await drained(events)
         assert sorted(each.get("series", {}).get("count", 1) for each in stored(api)) == [1, 6]
-        assert [each.regarding for each in events._correlator._events] == [NODE]
+        assert len(events._correlator._series) == 1
 
 
-async def test_long_notes_are_not_kept(api, clock):
-    async with recorder(api, clock) as events:
-        tell(events, note="x" * 100_000)
-    assert [len(each.note.encode()) for each in events._correlator._events] == [1024]
+async def test_long_notes_are_cut_and_not_kept_once_they_are_written(api, clock):
+    events = recorder(api, clock)
+    tell(events, note="x" * 100_000)
+    [queued] = events._correlator._series.values()
+    assert len(queued.occurrence.note.encode()) == 1024
+    async with events:
+        await drained(events)
+        assert [type(each) for each in events._correlator._series.values()] == [WrittenEvent]
     assert len(stored(api)[0]["note"].encode()) == 1024
+
+
+async def test_a_series_goes_on_after_its_occurrence_was_dropped_from_memory(api, clock):
+    async with recorder(api, clock) as events:
+        for _ in range(3):
+            tell(events)
+            await drained(events)
+        [other] = stored(api)
+        assert other["series"]["count"] == 3
+        api.objects.clear()  # the API server deletes events after an hour
+        tell(events)
+        await drained(events)
+    assert [call.method for call in api.calls] == ["POST", "PATCH", "PATCH", "PATCH", "POST"]
+    [again] = stored(api)
+    assert again["series"]["count"] == 4
+    assert again["eventTime"] == other["eventTime"]
+    assert again["metadata"]["name"] != other["metadata"]["name"]
+
+
+async def test_event_that_occurs_again_while_it_is_written_keeps_its_occurrence(api, clock):
+    events = recorder(api, clock)
+    tell(events)
+    [event] = events._correlator._series.values()
+    event.written, event.queued = 1, True
+    events._correlator.shrink(event)
+    assert list(events._correlator._series.values()) == [event]
+    event.count, event.queued = 2, False
+    events._correlator.shrink(event)
+    assert list(events._correlator._series.values()) == [event]
+
+
+async def test_objects_without_recent_events_are_forgotten(api, clock):
+    events = recorder(api, clock, limits=RecorderLimits(queue=1))
+    for number in range(5000):
+        clock.time += 1
+        tell(events, ObjectReference.to(PODS, f"web-{number}", namespace="shop", uid=f"u{number}"))
+    assert len(events._correlator._buckets) <= 1024
 
 
 async def test_lone_surrogate_in_a_note_is_escaped(api, clock):

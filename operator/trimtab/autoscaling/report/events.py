@@ -113,9 +113,9 @@ class AutoscalerEventReporter:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._pods = RecentlyReported()
+        self._pods = RecentlyReported(forget=False)
         self._others = RecentlyReported(most=1000)
-        self._blocked_nodes = RecentlyReported(window=BLOCKED_REPEAT)
+        self._blocked_nodes = RecentlyReported(window=BLOCKED_REPEAT, forget=False)
         self._blocked_bucket: TokenBucket | None = None
         self._backlog: deque[_PodEvent] = deque(maxlen=MAX_PENDING_EVENTS)
         self._autoscaler = ObjectReference.to(CLUSTER_AUTOSCALERS, NAME)

@@ -55,23 +55,58 @@ class Occurrence(Struct, frozen=True, kw_only=True):
         return self.regarding.namespace or CLUSTER_SCOPED_NAMESPACE
 
 
+class WrittenEvent(Struct, frozen=True, gc=False):
+    """What is kept of an :class:`Event` whose latest count was written, until the same occurrence is observed again.
+
+    An event has about 1 kB, and the scheduler reports several events about each pod.
+
+    Attributes:
+        number: the number in the event's name.
+        count: the number of times that the occurrence was observed.
+        first: time of the first occurrence, in seconds since the epoch.
+        seen: time of the last occurrence on the monotonic clock, in seconds.
+    """
+
+    number: int
+    count: int
+    first: float
+    seen: float
+
+
 class Event:
     """An occurrence, with the number of times that it was observed and the number that the API server has stored.
 
     The two numbers differ while an update is outstanding.
     """
 
-    __slots__ = ("count", "first", "last", "name", "occurrence", "queued", "queued_at", "written")
+    __slots__ = ("count", "first", "last", "number", "occurrence", "queued", "queued_at", "seen", "written")
 
-    def __init__(self, occurrence: Occurrence, *, name: str, now: float) -> None:
+    def __init__(self, occurrence: Occurrence, *, number: int, now: float) -> None:
         self.occurrence = occurrence
-        self.name = name
+        self.number = number
         self.count = 1
         self.first = now
         self.last = now
+        self.seen = 0.0
         self.written = 0
         self.queued = False
         self.queued_at = 0.0
+
+    @classmethod
+    def continued(cls, occurrence: Occurrence, written: WrittenEvent) -> Event:
+        """Return the event to which a written event belongs. Its occurrence was observed again."""
+        event = cls(occurrence, number=written.number, now=written.first)
+        event.count = event.written = written.count
+        return event
+
+    def without_occurrence(self) -> WrittenEvent:
+        """Return what is kept of this event."""
+        return WrittenEvent(self.number, self.count, self.first, self.seen)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the Event, which is unique."""
+        return event_name(self.occurrence.regarding, self.number)
 
     def series(self) -> dict[str, Any]:
         """Return the Event's ``series`` field, with the count and the time of the last occurrence."""
@@ -133,11 +168,14 @@ class RecentlyReported:
     Args:
         window: the seconds for which the same message for a key is not reported again.
         most: the maximum number of keys. The least recently reported keys are dropped.
+        forget: whether a key is also dropped once the window has passed. Callers that report first what was reported
+            longest ago need the older ones as well.
     """
 
-    def __init__(self, *, window: float = REPEAT_WINDOW, most: int = MAX_REMEMBERED) -> None:
+    def __init__(self, *, window: float = REPEAT_WINDOW, most: int = MAX_REMEMBERED, forget: bool = True) -> None:
         self._window = window
         self._most = most
+        self._forget = forget
         self._reported: OrderedDict[str, tuple[int, float]] = OrderedDict()
         """The hash of the message and its time. Tenants can make messages as long as some kilobytes."""
 
@@ -164,5 +202,8 @@ class RecentlyReported:
         """Record that a message was reported for a key."""
         self._reported[key] = (hash(text), now)
         self._reported.move_to_end(key)
-        while len(self._reported) > self._most:
+        while self._is_dropped(next(iter(self._reported.values()))[1], now):
             self._reported.popitem(last=False)
+
+    def _is_dropped(self, oldest: float, now: float) -> bool:
+        return len(self._reported) > self._most or (self._forget and now - oldest > self._window)

@@ -21,11 +21,11 @@ from msgspec import Struct
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
-from trimtab.kube.events.event import MAX_NOTE_BYTES, NORMAL, Event, Occurrence, event_name, truncate
+from trimtab.kube.events.event import MAX_NOTE_BYTES, NORMAL, Event, Occurrence, WrittenEvent, truncate
 from trimtab.kube.printable import printable
 from trimtab.kube.resources import EVENTS, ObjectReference
 from trimtab.kube.retry import Backoff
-from trimtab.kube.token_bucket import TokenBucket
+from trimtab.kube.token_bucket import KeyedTokenBuckets, TokenBucket
 
 
 class RecorderLimits(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class RecorderLimits(Struct, frozen=True, kw_only=True):
         rate: the maximum requests per second for all events.
         burst: the burst of requests for all events.
         queue: the maximum number of queued events. It is large enough that an outage of one or two minutes loses none.
-        remembered: the maximum number of series and objects in memory. The oldest are dropped.
+        remembered: the maximum number of series in memory. The oldest are dropped. The default is client-go's 4096.
         refusal: the seconds for which no events are sent to a namespace after the API server rejected one (namespace
             deleted or terminating, or no permission).
     """
@@ -51,7 +51,7 @@ class RecorderLimits(Struct, frozen=True, kw_only=True):
     rate: float = 50.0
     burst: float = 500.0
     queue: int = 5000
-    remembered: int = 8192
+    remembered: int = 4096
     refusal: float = 60.0
 
 
@@ -83,9 +83,10 @@ class EventCorrelator:
 
     def __init__(self, limits: RecorderLimits) -> None:
         self._limits = limits
-        self._events: OrderedDict[Occurrence, Event] = OrderedDict()
-        self._seen: dict[Occurrence, float] = {}
-        self._buckets: OrderedDict[ObjectReference, TokenBucket] = OrderedDict()
+        self._series: OrderedDict[int, Event | WrittenEvent] = OrderedDict()
+        """The series by the hashes of their occurrences, whose notes can be long. If two hashes were equal, one of the
+        occurrences would be counted in the series of the other."""
+        self._buckets = KeyedTokenBuckets[ObjectReference](limits.object_rate, burst=limits.object_burst)
         self._number = 0
         self.repeated = 0
 
@@ -101,23 +102,29 @@ class EventCorrelator:
             The new or updated event to write, or ``None`` if the object's rate limit is exceeded. The occurrence is
             counted in its series in either case, so the next write contains the full count.
         """
-        event = self._events.get(occurrence)
-        if event is not None and monotonic - self._seen[occurrence] <= self._limits.window:
+        allowed = self._buckets.take(occurrence.regarding, monotonic)
+        key = hash(occurrence)
+        known = self._series.get(key)
+        if known is not None and monotonic - known.seen <= self._limits.window:
+            event = known if isinstance(known, Event) else Event.continued(occurrence, known)
             event.count += 1
             event.last = now
             self.repeated += 1
-            self._remember(occurrence, event, monotonic)
-            return event if self._allows(occurrence.regarding, monotonic) else None
-        if not self._allows(occurrence.regarding, monotonic):
+        elif allowed:
+            event = Event(occurrence, number=self.number(now=now), now=now)
+        else:
             return None
-        event = Event(occurrence, name=self.name(occurrence, now=now), now=now)
-        self._remember(occurrence, event, monotonic)
-        return event
+        event.seen = monotonic
+        self._series[key] = event
+        self._series.move_to_end(key)
+        if len(self._series) > self._limits.remembered:
+            self._series.popitem(last=False)
+        return event if allowed else None
 
-    def name(self, occurrence: Occurrence, *, now: float) -> str:
-        """Return a unique event name. It contains the time in nanoseconds, incremented if that was used before."""
+    def number(self, *, now: float) -> int:
+        """Return a number for an event name: the time in nanoseconds, incremented if that was used before."""
         self._number = max(self._number + 1, int(now * 1e9))
-        return event_name(occurrence.regarding, self._number)
+        return self._number
 
     def expire(self, monotonic: float) -> list[Event]:
         """Forget the series that no occurrence can join any longer.
@@ -125,37 +132,27 @@ class EventCorrelator:
         Returns:
             Those whose latest count was not written and that are not queued.
         """
-        expired = []
-        for occurrence, event in self._events.items():
-            if monotonic - self._seen[occurrence] <= self._limits.window:
+        unwritten = []
+        while self._series:
+            key, known = next(iter(self._series.items()))
+            if monotonic - known.seen <= self._limits.window:
                 break
-            expired.append(event)
-        for event in expired:
-            del self._events[event.occurrence], self._seen[event.occurrence]
-        return [event for event in expired if _is_unwritten(event)]
+            del self._series[key]
+            if isinstance(known, Event) and _is_unwritten(known):
+                unwritten.append(known)
+        return unwritten
 
     def unwritten(self) -> Iterator[Event]:
         """Yield the events whose latest count was not written and that are not queued."""
-        return filter(_is_unwritten, self._events.values())
+        for known in self._series.values():
+            if isinstance(known, Event) and _is_unwritten(known):
+                yield known
 
-    def _remember(self, occurrence: Occurrence, event: Event, monotonic: float) -> None:
-        self._events[occurrence] = event
-        self._seen[occurrence] = monotonic
-        self._events.move_to_end(occurrence)
-        if len(self._events) > self._limits.remembered:
-            oldest, _ = self._events.popitem(last=False)
-            del self._seen[oldest]
-
-    def _allows(self, regarding: ObjectReference, monotonic: float) -> bool:
-        bucket = self._buckets.get(regarding)
-        if bucket is None:
-            limits = self._limits
-            bucket = TokenBucket(rate=limits.object_rate, burst=limits.object_burst, now=monotonic)
-            self._buckets[regarding] = bucket
-        self._buckets.move_to_end(regarding)
-        if len(self._buckets) > self._limits.remembered:
-            self._buckets.popitem(last=False)
-        return bucket.take(monotonic)
+    def shrink(self, event: Event) -> None:
+        """Keep only the counts of an event if its latest count was written."""
+        key = hash(event.occurrence)
+        if event.written == event.count and not event.queued and self._series.get(key) is event:
+            self._series[key] = event.without_occurrence()
 
 
 def _is_unwritten(event: Event) -> bool:
@@ -445,13 +442,14 @@ class EventRecorder:
                 await verbs.merge_patch(self._api, EVENTS, event.name, patch, namespace=namespace)
             except NotFound:  # the event has expired after an hour, so create a new one
                 event.written = 0
-                event.name = self._correlator.name(event.occurrence, now=self._clock.now())
+                event.number = self._correlator.number(now=self._clock.now())
         if not event.written:
             body = event.as_json(controller=self._controller, instance=self._instance)
             with suppress(Conflict):  # names are unique, so an earlier attempt succeeded and its response was lost
                 await verbs.create(self._api, EVENTS, body, namespace=namespace)
         event.written = count
         self._written += 1
+        self._correlator.shrink(event)
 
     def _refuse(self, occurrence: Occurrence, error: ApiError) -> None:
         """Handle a permanent error: log it, and if it affects the whole namespace, pause events for that namespace."""

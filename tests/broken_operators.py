@@ -224,10 +224,11 @@ BROKEN: Final = (
     BrokenLine(
         name="nodes",
         violation="the number of nodes is not stable",
-        kinds=("scale", "hold_node"),
-        module="autoscaling/actuation/node_markers.py",
-        old="operations += remove_annotation(fields, REMOVING)",
-        new="pass",
+        kinds=("scale",),
+        module="autoscaling/scale_up/planner.py",
+        old="self._groups, self._templates, self._nodes, decided=self._decided, raised=self._minimum",
+        new="self._groups, self._templates, self._nodes, decided=self._decided, raised="
+        "RaisedGroups({each.id: 1 for each in self._groups if each.target < each.maximum})",
         at_rest=True,
     ),
 )

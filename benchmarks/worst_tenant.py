@@ -58,7 +58,7 @@ from trimtab.placement.placer import Placer  # noqa: E402
 from trimtab.runtime.memory import forget_removed  # noqa: E402
 from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, batch_order  # noqa: E402
 from trimtab.scheduling.profiles import profile_of  # noqa: E402
-from trimtab.tainting.taint_plan import TaintPlan, plan_taints  # noqa: E402
+from trimtab.tainting.preview import TaintPlan, plan_taints  # noqa: E402
 
 NAMESPACE: Final = "tenant"
 NOW: Final = CREATED + 86_400.0

@@ -345,7 +345,7 @@ def deadlines_on(snapshot: Snapshot, node: Node, manager: TaintManager | None, *
     from trimtab.api.taint_manager import EVICT
     from trimtab.kube.rules.taints import format_taint
     from trimtab.tainting.deadlines import TolerationRule, deadlines, describe_deadline, observe_taints
-    from trimtab.tainting.taint_plan import is_assumed, recorded_taints
+    from trimtab.tainting.preview import is_assumed, recorded_taints
 
     rule = TolerationRule(first=True) if manager is None else TolerationRule.of(manager.spec)
     evicted = {each.key for each in manager.spec.taints if each.policy == EVICT} if manager is not None else set()

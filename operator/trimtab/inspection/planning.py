@@ -142,7 +142,7 @@ def _complete(made: Plan, cluster: ClusterInput, under_pressure: PressurePlan | 
         )
     manager = cluster.policies.taint_manager
     if manager is not None:
-        from trimtab.tainting.taint_plan import plan_taints
+        from trimtab.tainting.preview import plan_taints
 
         found = plan_taints(cluster.snapshot, manager.spec, now=cluster.now, recorded=manager.status.next_deadlines)
         made = msgspec.structs.replace(

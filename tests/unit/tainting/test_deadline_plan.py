@@ -18,7 +18,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node, Pod, Toleration
 from trimtab.tainting.deadlines import describe_toleration
-from trimtab.tainting.taint_plan import TaintPlan, plan_deletions
+from trimtab.tainting.preview import TaintPlan, plan_deletions
 
 NOW = START + 100
 MAINTENANCE = taint("example.com/maintenance", "disk", added=0)

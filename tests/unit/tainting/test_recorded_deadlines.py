@@ -11,7 +11,7 @@ from tests.builders import node, pod
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import NextDeadline, TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.tainting.taint_plan import plan_taints
+from trimtab.tainting.preview import plan_taints
 
 NOW = 1_795_176_000.0
 """2026-11-20T12:00:00Z."""

@@ -1,4 +1,4 @@
-"""The part of ``trimtab plan`` for the TaintManager: taints, nodes that are queued for tainting, and pods to delete."""
+"""Previews, for ``trimtab plan`` and ``trimtab explain node``, what a TaintManager would do to nodes and pods."""
 
 from __future__ import annotations
 

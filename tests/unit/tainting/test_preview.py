@@ -13,7 +13,7 @@ from trimtab.api.plan import TaintNode
 from trimtab.api.taint_manager import NodeLifecycle, TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Taint, Toleration
-from trimtab.tainting.taint_plan import plan_taints
+from trimtab.tainting.preview import plan_taints
 
 NOW = START + 1000.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

@@ -1,6 +1,6 @@
 """The controller of the TaintManager: it starts, reconfigures and stops the tasks of the taint manager.
 
-Node and pod events are processed as soon as they arrive: :class:`DeadlineObserver` updates the deadlines of the pods
+Node and pod events are processed as soon as they arrive: :class:`ClusterObserver` updates the deadlines of the pods
 (:mod:`.deadlines`), and :class:`ActiveTasks` sets a timer for each deadline. It passes due pods to the queue that
 evicts them (:mod:`.eviction_queue`), and changed nodes to the node lifecycle (:mod:`.lifecycle`).
 :class:`TaintManagerController` reconciles every two seconds, and whenever the TaintManager changes. It also writes the
@@ -58,10 +58,11 @@ STUCK_NODES_PERIOD: Final = 10.0
 """Seconds between two searches for nodes whose pods are stuck terminating."""
 
 
-class DeadlineObserver:
-    """Feeds watch events to the deadline tracker, and forwards the changed deadlines to the tasks and the reporter.
+class ClusterObserver:
+    """Processes the events of the lister, which already reflects them.
 
-    The lister must already reflect an event. ``tasks`` is ``None`` in Observe mode.
+    It feeds them to the deadline tracker, and forwards changed deadlines, nodes and Leases to the tasks, which are
+    ``None`` in Observe mode.
     """
 
     def __init__(self, services: TaintingDependencies) -> None:
@@ -288,7 +289,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
     def __init__(self, services: TaintingDependencies) -> None:
         super().__init__("taint manager", services.clock)
         self._services = services = replace(services, counts=ActionCounts())
-        self._observer = DeadlineObserver(services)
+        self._observer = ClusterObserver(services)
         self._applied: TaintManagerSpec | None = None
         self._former_values: tuple[FieldError, ...] = ()
         self._stale = NotReadyReason()

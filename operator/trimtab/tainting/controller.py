@@ -65,10 +65,10 @@ class ClusterObserver:
     ``None`` in Observe mode.
     """
 
-    def __init__(self, services: TaintingDependencies) -> None:
-        self.tracker = TaintDeadlineTracker(services.lister.items_on, TolerationRule())
+    def __init__(self, dependencies: TaintingDependencies) -> None:
+        self.tracker = TaintDeadlineTracker(dependencies.lister.items_on, TolerationRule())
         self.tasks: ActiveTasks | None = None
-        self._services = services
+        self._dependencies = dependencies
         self._unsubscribe: Callable[[], None] | None = None
         self._out_of_sync = False
 
@@ -84,11 +84,11 @@ class ClusterObserver:
         may describe a taint that was removed and added again, and would set a deadline too early.
         """
         if self.synced:
-            self._forward(self.tracker.set_rule(rule, now=self._services.clock.now()))
+            self._forward(self.tracker.set_rule(rule, now=self._dependencies.clock.now()))
             return
         self.tracker.rule = rule
         self._resync(read_annotations=read_annotations)
-        self._unsubscribe = self._services.lister.subscribe(self)  # last: if this fails, the next call retries
+        self._unsubscribe = self._dependencies.lister.subscribe(self)  # last: if this fails, the next call retries
 
     def stop(self) -> None:
         """Unsubscribe from changes."""
@@ -108,7 +108,7 @@ class ClusterObserver:
         """Process an added, changed or removed node."""
         with self._resync_on_error(new or old):
             observed = new if new is None or self.tasks is not None else _without_annotation(new)
-            in_sync, now = self._services.nodes_in_sync(), self._services.clock.now()
+            in_sync, now = self._dependencies.nodes_in_sync(), self._dependencies.clock.now()
             self._forward(self.tracker.node_changed(old, observed, now=now, in_sync=in_sync))
             if self.tasks is not None:
                 self.tasks.node_changed(old, new)
@@ -116,7 +116,7 @@ class ClusterObserver:
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Process an added, changed or removed pod."""
         with self._resync_on_error(new or old):
-            self._forward(self.tracker.pod_changed(old, new, now=self._services.clock.now()))
+            self._forward(self.tracker.pod_changed(old, new, now=self._dependencies.clock.now()))
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Process an added, renewed or removed node Lease."""
@@ -125,11 +125,11 @@ class ClusterObserver:
                 self.tasks.lifecycle.lease_changed(old, new)
 
     def _resync(self, *, read_annotations: bool) -> None:
-        lister = self._services.lister
+        lister = self._dependencies.lister
         nodes: Iterable[Node] = lister.nodes.values()
         if not read_annotations:
             nodes = [_without_annotation(node) for node in nodes]
-        self._forward(self.tracker.resync(nodes, lister.items(), now=self._services.clock.now()))
+        self._forward(self.tracker.resync(nodes, lister.items(), now=self._dependencies.clock.now()))
 
     @contextmanager
     def _resync_on_error(self, subject: Node | Pod | Lease | None) -> Iterator[None]:
@@ -145,12 +145,12 @@ class ClusterObserver:
             if self.tasks is not None:
                 self.tasks.deadline_changed(change)
             if change.after is not None:
-                self._services.reporter.deadline_set(change.after, before=change.before)
+                self._dependencies.reporter.deadline_set(change.after, before=change.before)
             elif change.before is not None:
-                pod, nodes = self._services.lister.pod(change.key), self._services.lister.nodes
+                pod, nodes = self._dependencies.lister.pod(change.key), self._dependencies.lister.nodes
                 same = pod is not None and pod.uid == change.before.uid
                 kept = pod is not None and same and subject_to_taints(pod) and pod.node in nodes
-                self._services.reporter.deadline_cancelled(change.before, pod_kept=kept)
+                self._dependencies.reporter.deadline_cancelled(change.before, pod_kept=kept)
 
 
 def _without_annotation(node: Node) -> Node:
@@ -167,20 +167,20 @@ class ActiveTasks:
     """
 
     def __init__(self, shared: TaintingDependencies, spec: TaintManagerSpec, tracker: TaintDeadlineTracker) -> None:
-        services = replace(shared, stale=lambda: shared.stale() or shared.stalled_watch())
-        self.eviction_queue = EvictionQueue(services, spec, tracker)
+        dependencies = replace(shared, stale=lambda: shared.stale() or shared.stalled_watch())
+        self.eviction_queue = EvictionQueue(dependencies, spec, tracker)
         self.stuck_nodes: tuple[StuckNode, ...] = ()
         self.lifecycle: NodeLifecycleController | None = None
-        self._services = services
+        self._dependencies = dependencies
         self._tracker = tracker
-        self._tasks = TaskSupervisor("taint manager", services.clock)
-        self.since_annotations = SinceAnnotations(services, tracker.taints)
-        self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.enqueue, services.clock)
+        self._tasks = TaskSupervisor("taint manager", dependencies.clock)
+        self.since_annotations = SinceAnnotations(dependencies, tracker.taints)
+        self._deadline_timers: Timers[Deadline] = Timers(self.eviction_queue.enqueue, dependencies.clock)
 
     @property
     def stale(self) -> str | None:
         """Return the reason why acting on the caches is unsafe, including a stalled watch; ``None`` if it is safe."""
-        return self._services.stale()
+        return self._dependencies.stale()
 
     @property
     def problems(self) -> str:
@@ -191,8 +191,8 @@ class ActiveTasks:
         """Start all tasks, and set a timer for each deadline of the tracker."""
         self.set_deadline_timers()
         self.since_annotations.resync()
-        if self._services.verify_watches is not None:
-            self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
+        if self._dependencies.verify_watches is not None:
+            self._tasks.start_periodic("watch verification", self._dependencies.verify_watches, CHECK_PERIOD)
         with report_safely("stuck nodes"):
             await self._find_stuck_nodes()  # the first status already reports them
         self._tasks.start_periodic("stuck nodes", self._find_stuck_nodes, STUCK_NODES_PERIOD)
@@ -242,7 +242,7 @@ class ActiveTasks:
             self.lifecycle.node_changed(old, new)
 
     async def _find_stuck_nodes(self) -> None:
-        self.stuck_nodes = stuck_nodes(self._services.lister, now=self._services.clock.now())
+        self.stuck_nodes = stuck_nodes(self._dependencies.lister, now=self._dependencies.clock.now())
 
     async def _configure_lifecycle(self, spec: TaintManagerSpec) -> None:
         """Start, reconfigure or stop the node lifecycle, according to the mode."""
@@ -251,8 +251,8 @@ class ActiveTasks:
         elif self.lifecycle is not None:
             self.lifecycle.configure(spec.node_lifecycle)
         else:
-            services = self._services  # the node lifecycle also pauses while the watch of Leases is stale
-            with_leases = replace(services, stale=lambda: services.stale() or services.stale_leases())
+            dependencies = self._dependencies  # the node lifecycle also pauses while the watch of Leases is stale
+            with_leases = replace(dependencies, stale=lambda: dependencies.stale() or dependencies.stale_leases())
             self.lifecycle = NodeLifecycleController(with_leases, spec.node_lifecycle)
             self._tasks.start("node lifecycle", self.lifecycle.run)
 
@@ -286,17 +286,17 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     resource = TAINT_MANAGERS
 
-    def __init__(self, services: TaintingDependencies) -> None:
-        super().__init__("taint manager", services.clock)
-        self._services = services = replace(services, counts=ActionCounts())
-        self._observer = ClusterObserver(services)
+    def __init__(self, dependencies: TaintingDependencies) -> None:
+        super().__init__("taint manager", dependencies.clock)
+        self._dependencies = dependencies = replace(dependencies, counts=ActionCounts())
+        self._observer = ClusterObserver(dependencies)
         self._applied: TaintManagerSpec | None = None
         self._former_values: tuple[FieldError, ...] = ()
         self._stale = NotReadyReason()
         self._stale_leases = NotReadyReason()
         self._status = StatusReporter(
-            status_writer(services.api, services.clock),
-            services.clock,
+            status_writer(dependencies.api, dependencies.clock),
+            dependencies.clock,
             reason=reasons.INVALID_TAINT_MANAGER,
             idle="the spec is invalid: no pod is evicted and no node is tainted",
         )
@@ -308,9 +308,9 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             TimeoutError: some nodes still have the annotation.
         """
         async with asyncio.timeout(CLEAN_UP_TIMEOUT):
-            while self._services.stale() is not None:
-                await self._services.clock.sleep(LISTING_PERIOD)
-        left = await SinceAnnotations(self._services, {}).remove_all(CLEAN_UP_TIMEOUT)
+            while self._dependencies.stale() is not None:
+                await self._dependencies.clock.sleep(LISTING_PERIOD)
+        left = await SinceAnnotations(self._dependencies, {}).remove_all(CLEAN_UP_TIMEOUT)
         if left:
             raise TimeoutError(f"{left} nodes still have an annotation of trimtab")
 
@@ -328,12 +328,12 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         spec, pause = manager.spec, RECONCILE_PERIOD
         # 1. Wait until all nodes and pods are listed, because deadlines are incomplete before. Later, stale caches
         #    pause the tasks that evict and taint, but not this loop.
-        if not self._observer.synced and self._services.stale() is not None:
+        if not self._observer.synced and self._dependencies.stale() is not None:
             pause = LISTING_PERIOD
         else:
             # 2. Track deadlines with the toleration rule of the spec.
             if spec is not self._applied:
-                self._services.reporter.configure(spec, uid=self.uid)
+                self._dependencies.reporter.configure(spec, uid=self.uid)
             self._observer.track(TolerationRule.of(spec), read_annotations=spec.mode != OBSERVE)
             # 3. Start, reconfigure or stop the tasks that act on events.
             await self._configure_tasks(spec)
@@ -341,10 +341,10 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             self._observer.resync_after_errors()
         # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
         #    (The loop's own rest would also delay a changed spec.)
-        cost = CpuTime(self._services.clock)
+        cost = CpuTime(self._dependencies.clock)
         status = build_status(self._observe(spec), self._status.current, base=self._status.resumed.counts)
         self._status.put(status)
-        self._services.reporter.observe(status)
+        self._dependencies.reporter.observe(status)
         return max(pause, min(MAX_PAUSE, PAUSE_RATIO * cost.seconds))
 
     async def _invalid(self, problem: InputError) -> float:
@@ -375,7 +375,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         return manager
 
     def _requirements(self, obj: TaintManager) -> tuple[Requirement, ...]:
-        return required_permissions(obj.spec, namespace=self._services.namespace)
+        return required_permissions(obj.spec, namespace=self._dependencies.namespace)
 
     def _resume(self, status: Mapping[str, Any]) -> None:
         self._status.resume(status)
@@ -391,7 +391,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if spec.mode == OBSERVE:
             await self._stop_tasks()
         elif observer.tasks is None:
-            observer.tasks = ActiveTasks(self._services, spec, observer.tracker)
+            observer.tasks = ActiveTasks(self._dependencies, spec, observer.tracker)
             try:
                 await observer.tasks.start(spec)
             except Exception:
@@ -416,16 +416,16 @@ class TaintManagerController(ControllerLoop[TaintManager]):
 
     def _observe(self, spec: TaintManagerSpec) -> Observation:
         """Collect the data for the status and the metrics."""
-        services, tasks, tracker = self._services, self._observer.tasks, self._observer.tracker
-        now = services.clock.monotonic()
-        stale_leases = self._stale_leases.lasting(services.stale_leases(), now)
+        dependencies, tasks, tracker = self._dependencies, self._observer.tasks, self._observer.tracker
+        now = dependencies.clock.monotonic()
+        stale_leases = self._stale_leases.lasting(dependencies.stale_leases(), now)
         observed = Observation(
-            now=services.clock.now(),
+            now=dependencies.clock.now(),
             mode=spec.mode,
             generation=self.generation,
-            stale=self._stale.lasting(services.stale() if tasks is None else tasks.stale, now),
+            stale=self._stale.lasting(dependencies.stale() if tasks is None else tasks.stale, now),
             synced=self._observer.synced,
-            actions=services.counts,
+            actions=dependencies.counts,
             deadlines=tracker.deadlines.values(),
             tainted_nodes=len(tracker.taints),
         )
@@ -436,7 +436,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             observed,
             waiting=queue.waiting,
             held=queue.held,
-            waiting_evictions=services.evictor.waiting_status(TAINTING, previous=previous),
+            waiting_evictions=dependencies.evictor.waiting_status(TAINTING, previous=previous),
             refused=refused_pods(queue.pods),
             stuck=tasks.stuck_nodes,
             zones=() if lifecycle is None else lifecycle.zones,

@@ -90,14 +90,14 @@ class EvictionQueue:
 
     def __init__(
         self,
-        services: TaintingDependencies,
+        dependencies: TaintingDependencies,
         spec: TaintManagerSpec,
         tracker: TaintDeadlineTracker,
         *,
         workers: int = WORKERS,
     ) -> None:
-        self._services = services
-        self._clock = services.clock
+        self._dependencies = dependencies
+        self._clock = dependencies.clock
         self._maximum_waits = maximum_waits(spec)
         self._tracker = tracker
         self._pods: dict[str, DuePod] = {}
@@ -107,13 +107,13 @@ class EvictionQueue:
         # _process() returns no delay and raises nothing: the retries of a pod are scheduled with _requeue_after().
         self.work = WorkQueue(
             self._process,
-            workers=min(workers, services.evictor.limits.max_concurrent or workers),
-            clock=services.clock,
+            workers=min(workers, dependencies.evictor.limits.max_concurrent or workers),
+            clock=dependencies.clock,
             group_of=namespace_of,
             priority_of=self._priority,
             rate_limiter=self,
-            paused=lambda: services.stale() is not None,
-            metrics=services.queue_metrics.queue("due-pods"),
+            paused=lambda: dependencies.stale() is not None,
+            metrics=dependencies.queue_metrics.queue("due-pods"),
         )
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class EvictionQueue:
 
     def taints_changed(self, name: str) -> None:
         """Evaluate the queued pods of a node again after its taints have changed, because they may be due earlier."""
-        for key, _ in self._services.lister.items_on(name):
+        for key, _ in self._dependencies.lister.items_on(name):
             self.deadline_changed(key)
 
     def configure(self, spec: TaintManagerSpec) -> None:
@@ -227,7 +227,7 @@ class EvictionQueue:
             return
         # 4. Send the request.
         pod.eviction_requested |= evicts
-        response = await self._services.evictor.send(permit, self._services.api, timeout=TIMEOUT)
+        response = await self._dependencies.evictor.send(permit, self._dependencies.api, timeout=TIMEOUT)
         answer = attempt_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
         if verdict.waited and answer.result is DuePodResult.DELETED:
             words = f"eviction was refused for {self._clock.now() - verdict.deadline.due:.0f}s; the pod is deleted"
@@ -241,7 +241,7 @@ class EvictionQueue:
         """
         if self._stopping or self._pods.get(pod.deadline.key) is not pod:
             return None
-        if self._services.stale() is not None:
+        if self._dependencies.stale() is not None:
             self._add(pod)  # the queue is paused while the caches are stale
             return None
         verdict = self._decide(pod)
@@ -258,10 +258,10 @@ class EvictionQueue:
 
     def _admitted(self, entry: DuePod, verdict: EvictionDecision) -> Permit | None:
         """Return the evictor's permit. If a limit or budget refuses it, requeue the pod and return ``None``."""
-        pod, now = self._services.lister.pod(entry.deadline.key), self._clock.now()
+        pod, now = self._dependencies.lister.pod(entry.deadline.key), self._clock.now()
         if pod is None:  # never, because decide() has just seen the pod
             return None
-        found = self._services.evictor.admit(request_of(verdict, pod, now=now), pod)
+        found = self._dependencies.evictor.admit(request_of(verdict, pod, now=now), pod)
         if isinstance(found, Permit):
             return found
         left = verdict.evict_until - now if verdict.action == "Evict" else 0.0
@@ -274,9 +274,9 @@ class EvictionQueue:
         Returns:
             Whether to send the deletion. If not, the permit is cancelled, and the pod is requeued or finished.
         """
-        evictor = self._services.evictor
+        evictor = self._dependencies.evictor
         response = await evictor.mark_disruption_target(
-            permit, self._services.api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
+            permit, self._dependencies.api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
         )
         if response is not None and must_retry_mark(pod, failed := attempt_of(response, done=DuePodResult.DELETED)):
             evictor.cancel(permit)
@@ -346,7 +346,9 @@ class EvictionQueue:
         if self._pods.get(pod.deadline.key) is not pod:
             return
         by_budget, uid = answer.refuser == BUDGET_REFUSER, pod.deadline.uid
-        wait = self._services.evictor.retry_delay(uid, REQUESTER, by_budget=by_budget, retry_after=answer.retry_after)
+        wait = self._dependencies.evictor.retry_delay(
+            uid, REQUESTER, by_budget=by_budget, retry_after=answer.retry_after
+        )
         if pod.evicting:  # at most until the pod is deleted instead, according to its current deadlines
             verdict = self._decide(pod)
             left = verdict.evict_until - self._clock.now() if verdict.action == "Evict" else 0.0
@@ -385,12 +387,12 @@ class EvictionQueue:
         if self._pods.get(pod.deadline.key) is pod:
             self.work.discard(pod.deadline.key)
             del self._pods[pod.deadline.key]
-            self._services.evictor.withdraw(pod.deadline.uid, REQUESTER)
+            self._dependencies.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
     def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
-        self._services.counts.deleted += answer.result is DuePodResult.DELETED
-        self._services.counts.evicted += answer.result is DuePodResult.EVICTED
-        self._services.reporter.due_pod_outcome(
+        self._dependencies.counts.deleted += answer.result is DuePodResult.DELETED
+        self._dependencies.counts.evicted += answer.result is DuePodResult.EVICTED
+        self._dependencies.reporter.due_pod_outcome(
             DuePodOutcome(pod.deadline, answer, attempts=pod.attempts, at=self._clock.now(), held=pod.held)
         )
 
@@ -489,18 +491,18 @@ class EvictionQueue:
         return decide(
             pod.deadline,
             self._tracker.deadlines.get(key),
-            self._services.lister.pod(key),
+            self._dependencies.lister.pod(key),
             maximum_waits=self._maximum_waits,
             now=self._clock.now(),
             deadlines_by_taint=self._deadlines_of,
         )
 
     def _zone_of(self, name: str) -> str:
-        node = self._services.lister.node(name)
+        node = self._dependencies.lister.node(name)
         return "" if node is None else zone_of(node.labels)
 
     def _unlimited_from(self, entry: DuePod) -> float | None:
-        pod = self._services.lister.pod(entry.deadline.key)
+        pod = self._dependencies.lister.pod(entry.deadline.key)
         if pod is None or pod.uid != entry.deadline.uid:
             return None
         failed = (each.due for each in self._deadlines_of(pod) if each.taint.key in NO_EXECUTE_KEYS)

@@ -19,7 +19,10 @@ from trimtab.tainting.report import status_writer
 
 
 def register(
-    registry: kopf.OperatorRegistry, services: TaintingDependencies, *, post: Callable[[], Coroutine[Any, Any, None]]
+    registry: kopf.OperatorRegistry,
+    dependencies: TaintingDependencies,
+    *,
+    post: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     """Register the handlers of TaintManager.
 
@@ -42,17 +45,17 @@ def register(
         registry,
         TAINT_MANAGERS,
         NAME,
-        make=partial(TaintManagerController, services),
-        refuse=partial(refuse, services),
+        make=partial(TaintManagerController, dependencies),
+        refuse=partial(refuse, dependencies),
     )
 
 
-async def refuse(services: TaintingDependencies, body: Mapping[str, Any]) -> None:
+async def refuse(dependencies: TaintingDependencies, body: Mapping[str, Any]) -> None:
     """Set the conditions of a TaintManager that is ignored because its name is not ``default``."""
     await reject_other_name(
-        status_writer(services.api, services.clock, name=str(body["metadata"]["name"])),
+        status_writer(dependencies.api, dependencies.clock, name=str(body["metadata"]["name"])),
         body,
         message=f"metadata.name {ONE_FOR_ALL}",
         reason=reasons.INVALID_TAINT_MANAGER,
-        now=services.clock.now(),
+        now=dependencies.clock.now(),
     )

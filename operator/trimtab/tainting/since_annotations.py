@@ -46,24 +46,24 @@ class SinceAnnotations:
     ``taints`` are the observed taints by node, from the deadline tracker.
     """
 
-    def __init__(self, services: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
-        self._services = services
+    def __init__(self, dependencies: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
+        self._dependencies = dependencies
         self._taints = taints
         self._written: Expectations[Node, str | None] = Expectations(
-            services.lister.node, services.clock, timeout=WATCH_TIMEOUT
+            dependencies.lister.node, dependencies.clock, timeout=WATCH_TIMEOUT
         )
         self._queue = WorkQueue(
             self._reconcile,
             workers=WORKERS,
-            clock=services.clock,
+            clock=dependencies.clock,
             retry=RETRY,
-            paused=lambda: services.stale() is not None,
-            metrics=services.queue_metrics.queue("since-annotations"),
+            paused=lambda: dependencies.stale() is not None,
+            metrics=dependencies.queue_metrics.queue("since-annotations"),
         )
 
     def enqueue(self, node: str) -> None:
         """Enqueue a node whose taints or annotations have changed if its annotation is out of date."""
-        known = self._services.lister.node(node)
+        known = self._dependencies.lister.node(node)
         if known is None:
             self._written.forget(node)
         elif self._wanted(known) != _annotation(known):
@@ -71,7 +71,7 @@ class SinceAnnotations:
 
     def resync(self) -> None:
         """Enqueue all nodes whose annotation is out of date."""
-        for name in self._services.lister.nodes:
+        for name in self._dependencies.lister.nodes:
             self.enqueue(name)
 
     async def run(self) -> None:
@@ -83,13 +83,13 @@ class SinceAnnotations:
 
         Call it after :meth:`run` has ended, which is not started again.
         """
-        left = {name for name, node in self._services.lister.nodes.items() if _annotation(node) is not None}
+        left = {name for name, node in self._dependencies.lister.nodes.items() if _annotation(node) is not None}
         left.update(self._written)  # the watch may not have delivered it yet
-        end = self._services.clock.monotonic() + seconds
+        end = self._dependencies.clock.monotonic() + seconds
         workers = asyncio.Semaphore(WORKERS)
 
         async def remove(name: str) -> None:
-            node = self._services.lister.node(name)
+            node = self._dependencies.lister.node(name)
             try:
                 async with workers:
                     if node is not None:
@@ -100,19 +100,19 @@ class SinceAnnotations:
 
         while left:
             await asyncio.gather(*(remove(name) for name in sorted(left)))
-            if not left or self._services.clock.monotonic() >= end:
+            if not left or self._dependencies.clock.monotonic() >= end:
                 break
-            await self._services.clock.sleep(REMOVE_PERIOD)
+            await self._dependencies.clock.sleep(REMOVE_PERIOD)
         return len(left)
 
     async def _reconcile(self, name: str) -> float | None:
-        node = self._services.lister.node(name)
+        node = self._dependencies.lister.node(name)
         if node is None or (wanted := self._wanted(node)) == _annotation(node):
             self._written.forget(name)
             return None
         written = self._written.pending(name)
         if written is not None and written.value == wanted:
-            return written.until - self._services.clock.monotonic()
+            return written.until - self._dependencies.clock.monotonic()
         # Expect the write before the request, which may be cancelled.
         self._written.expect(name, node.uid, wanted, shown_by=lambda node: _annotation(node) == wanted)
         try:
@@ -132,7 +132,7 @@ class SinceAnnotations:
         The patch has the UID as a precondition, so that a recreated node with the same name is not modified.
         """
         patch = {"metadata": {"uid": node.uid, "annotations": {SINCE_ANNOTATION: text}}}
-        await verbs.merge_patch(self._services.api, NODES, node.name, patch, timeout=TIMEOUT)
+        await verbs.merge_patch(self._dependencies.api, NODES, node.name, patch, timeout=TIMEOUT)
 
 
 def _annotation(node: Node) -> str | None:

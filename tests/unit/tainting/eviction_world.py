@@ -252,7 +252,7 @@ class Manager:
         self.reporter = FakeTaintReporter()
         self.blind: str | None = None
         self.book = TaintDeadlineTracker(self.caches.lister.items_on, TolerationRule())
-        self.services = TaintingDependencies(
+        self.dependencies = TaintingDependencies(
             api=api or cluster,
             lister=self.caches.lister,
             clock=cluster.clock,
@@ -262,7 +262,7 @@ class Manager:
             watches_verified_at=cluster.clock.now,
             namespace="trimtab",
         )
-        self.ending = EvictionQueue(self.services, spec, self.book, workers=workers)
+        self.ending = EvictionQueue(self.dependencies, spec, self.book, workers=workers)
         self.timers = Timers(self.ending.enqueue, cluster.clock)
         for node in cluster.nodes.values():
             self._see(None, node)

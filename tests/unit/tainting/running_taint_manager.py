@@ -201,7 +201,7 @@ class Process:
         self.leads = True
         self.followed = True
         self.reporter = QuietReporter()
-        self.services = TaintingDependencies(
+        self.dependencies = TaintingDependencies(
             api=LeaderOnlyApi(cell, lambda: self.leads),
             lister=self.caches.lister,
             clock=cell.clock,
@@ -214,7 +214,7 @@ class Process:
             stale_leases=lambda: self.blind,
             stalled_watch=lambda: self.hung,
         )
-        self.controller = TaintManagerController(self.services)
+        self.controller = TaintManagerController(self.dependencies)
         self.stopped = Stopped()
         self._before = asyncio.all_tasks()
         cell.watch(self.caches)

@@ -442,7 +442,7 @@ async def test_other_name_is_rejected_once() -> None:
     cell = a_cell()
     process = Process(cell)
     body = process.write(name="mine", mode="TaintAndEvict")
-    await refuse(process.services, body)
+    await refuse(process.dependencies, body)
     path = TAINT_MANAGERS.path("mine")
     conditions = cell.objects[path]["status"]["conditions"]
     assert {(each["type"], each["status"], each["reason"]) for each in conditions} == {
@@ -451,7 +451,7 @@ async def test_other_name_is_rejected_once() -> None:
     }
     assert "must be default" in conditions[0]["message"]
     sent = len(cell.calls)
-    await refuse(process.services, {**body, "status": cell.objects[path]["status"]})
+    await refuse(process.dependencies, {**body, "status": cell.objects[path]["status"]})
     assert len(cell.calls) == sent
 
 
@@ -533,9 +533,9 @@ async def test_status_reports_pending_evictions() -> None:
     cell.add(a_pod())
     async with running(cell, mode="EvictPods") as process:
         await asyncio.sleep(3)
-        pod = process.services.lister.pod("shop/web")
+        pod = process.dependencies.lister.pod("shop/web")
         assert pod is not None
-        evictor = process.services.evictor
+        evictor = process.dependencies.evictor
         evictor._operator_limits.limits = EvictionLimits(max_concurrent=1)
         held = EvictionRequest(namespace="shop", pod="other", uid="other", requester=Requester(DESCHEDULER, "spread"))
         permit = evictor.admit(held, pod)

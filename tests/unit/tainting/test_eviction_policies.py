@@ -43,7 +43,7 @@ async def test_policy_evict_evicts_the_pod(cluster: Cluster) -> None:
 
     [sent] = cluster.sent
     assert (sent.what, sent.uid) == ("POST eviction", "shop-web-0")
-    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (1, 0)
+    assert (manager.dependencies.counts.evicted, manager.dependencies.counts.deleted) == (1, 0)
     assert manager.recorded(DuePodResult.EVICTED) == ["web"]
 
 
@@ -63,7 +63,7 @@ async def test_budget_delays_eviction(cluster: Cluster, golden: Golden) -> None:
         await asyncio.sleep(16)
 
     assert len(cluster.gone) == 3
-    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (3, 0)
+    assert (manager.dependencies.counts.evicted, manager.dependencies.counts.deleted) == (3, 0)
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
     assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
         (reasons.DISRUPTION_BUDGET, "PodDisruptionBudget")
@@ -78,7 +78,7 @@ async def test_eviction_with_lost_response_counts_as_eviction(cluster: Cluster) 
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (1, 0)
+    assert (manager.dependencies.counts.evicted, manager.dependencies.counts.deleted) == (1, 0)
 
 
 async def test_pod_is_deleted_after_maximum_wait(cluster: Cluster, golden: Golden) -> None:
@@ -122,7 +122,7 @@ async def test_overdue_pod_is_evicted_before_it_is_deleted(cluster: Cluster, all
         await asyncio.sleep(5)
 
     assert len(cluster.gone) == 3
-    assert manager.services.counts.evicted == allowed
+    assert manager.dependencies.counts.evicted == allowed
     assert [len(cluster.requests("POST eviction", f"web-{number}")) for number in range(3)] == [1, 1, 1]
 
 
@@ -134,7 +134,7 @@ async def test_rate_limited_pod_is_evicted_before_it_is_deleted(cluster: Cluster
     async with manager.running():
         await asyncio.sleep(120)
 
-    assert (manager.services.counts.evicted, manager.services.counts.deleted) == (10, 0)
+    assert (manager.dependencies.counts.evicted, manager.dependencies.counts.deleted) == (10, 0)
 
 
 @pytest.mark.parametrize(("seconds", "at"), [(None, 5), (2, 7), (20, 25)], ids=["at once", "soon", "later"])
@@ -149,7 +149,7 @@ async def test_waiting_pod_is_deleted_when_its_node_fails(cluster: Cluster, seco
         await asyncio.sleep(40)
 
     assert list(cluster.gone.values()) == [pytest.approx(at, abs=0.1)]
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
 
 
 async def test_node_failure_during_refusal_is_processed(cluster: Cluster) -> None:
@@ -302,7 +302,7 @@ async def test_operator_concurrency_limit_applies_to_due_pods(cluster: Cluster) 
     manager = Manager(cluster, limits=EvictionLimits(max_concurrent=3, max_concurrent_per_namespace=2))
     async with manager.running():
         await asyncio.sleep(10)
-        assert manager.services.counts.deleted == 20, "pods that end slowly take no place"
+        assert manager.dependencies.counts.deleted == 20, "pods that end slowly take no place"
 
     assert cluster.busiest <= 3
 
@@ -312,7 +312,7 @@ async def test_pod_that_waits_for_a_permit_is_not_marked(cluster: Cluster) -> No
     cluster.pod("web")
     manager = Manager(cluster, limits=EvictionLimits(max_concurrent=1))
     cluster.pod("other", bears("a", None))
-    evictor, other = manager.services.evictor, cluster.pods["shop/other"]
+    evictor, other = manager.dependencies.evictor, cluster.pods["shop/other"]
     request = EvictionRequest(namespace="shop", pod="other", uid=other.uid, requester=Requester(DESCHEDULER, "p"))
     permit = evictor.admit(request, other)
     assert isinstance(permit, Permit)
@@ -331,7 +331,7 @@ async def test_overdue_eviction_ignores_outstanding_disruptions(cluster: Cluster
     cluster.pod("other", on="n2", phase="Running")
     cluster.budgets["shop"] = 0
     manager = Manager(cluster, EVICT)
-    budgets, other = manager.services.evictor.budgets, cluster.pods["shop/other"]
+    budgets, other = manager.dependencies.evictor.budgets, cluster.pods["shop/other"]
     budgets.budget_changed(None, PodDisruptionBudget("shop", "all", selector=LabelSelector(), disruptions_allowed=1))
     budgets.hold(other, Requester(AUTOSCALER, "removal of node n2"))
     async with manager.running():
@@ -349,14 +349,14 @@ async def test_eviction_waits_for_outstanding_disruption_of_a_drain(
     cluster.pod("web", phase="Running")
     cluster.pod("other", on="n2", phase="Running")
     manager = Manager(cluster, EVICT)
-    budgets, other = manager.services.evictor.budgets, cluster.pods["shop/other"]
+    budgets, other = manager.dependencies.evictor.budgets, cluster.pods["shop/other"]
     budgets.budget_changed(None, PodDisruptionBudget("shop", "all", selector=LabelSelector(), disruptions_allowed=1))
     drain = Requester(AUTOSCALER, "removal of node n2")
     budgets.hold(other, drain)
     async with manager.running():
         await asyncio.sleep(5)
         assert cluster.requests("POST eviction", "web") == []
-        [waiting] = [each for each in manager.services.evictor.waiting() if each.request.pod == "web"]
+        [waiting] = [each for each in manager.dependencies.evictor.waiting() if each.request.pod == "web"]
         assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_BUDGET, drain)
         budgets.release(other)
         await asyncio.sleep(1)
@@ -373,7 +373,7 @@ async def test_policy_waits_until_the_owner_has_replaced_a_pod_of_a_tainted_node
     async with manager.running():
         await asyncio.sleep(2)
 
-        left, evictor = cluster.pods["shop/web-2"], manager.services.evictor
+        left, evictor = cluster.pods["shop/web-2"], manager.dependencies.evictor
         policy = EvictionRequest(
             namespace="shop",
             pod=left.name,

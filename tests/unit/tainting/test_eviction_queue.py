@@ -52,7 +52,7 @@ async def test_due_pod_is_marked_and_deleted_by_uid(cluster: Cluster, golden: Go
     [ended] = manager.reporter.outcomes
     assert (ended.result, ended.attempt.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
     assert ended.lateness < 0.05
-    assert (manager.services.counts.deleted, manager.ending.waiting, manager.refused) == (1, 0, ())
+    assert (manager.dependencies.counts.deleted, manager.ending.waiting, manager.refused) == (1, 0, ())
 
 
 async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> None:
@@ -72,7 +72,7 @@ async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> 
     assert len(cluster.gone) == 300
     assert min(cluster.gone.values()) >= 30
     assert max(cluster.gone.values()) <= 39, "once one was let go the others are tried at once"
-    assert manager.services.counts.deleted == 300
+    assert manager.dependencies.counts.deleted == 300
     assert not manager.refused
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
     assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
@@ -109,7 +109,7 @@ async def test_unreachable_api_server_delays_pods(cluster: Cluster, down: float)
         await asyncio.sleep(10)
 
     assert len(cluster.gone) == 100
-    assert manager.services.counts.deleted == 100
+    assert manager.dependencies.counts.deleted == 100
 
 
 async def test_lost_response_counts_one_deletion(cluster: Cluster) -> None:
@@ -120,7 +120,7 @@ async def test_lost_response_counts_one_deletion(cluster: Cluster) -> None:
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
     assert manager.recorded(DuePodResult.DELETED) == ["web"]
     assert not manager.recorded(DuePodResult.GONE)
     assert manager.ending.waiting == 0
@@ -135,7 +135,7 @@ async def test_request_that_never_arrived_is_retried(cluster: Cluster) -> None:
         await asyncio.sleep(5)
 
     assert list(cluster.gone) == ["shop-web-0"]
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
 
 
 async def test_recreated_pod_has_its_own_deadline(cluster: Cluster) -> None:
@@ -171,7 +171,7 @@ async def test_new_pod_with_same_name_is_not_deleted(cluster: Cluster) -> None:
         await asyncio.sleep(20)
 
     assert cluster.gone["shop-db-1"] >= 39.9
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
 
 
 @pytest.mark.parametrize("seconds", [None, 100], ids=["for ever", "longer"])
@@ -257,7 +257,7 @@ async def test_pod_queued_twice_is_deleted_once(cluster: Cluster) -> None:
             manager.ending.enqueue(deadline)
             await asyncio.sleep(0.7)
 
-    assert (len(cluster.requests("DELETE")), manager.services.counts.deleted) == (1, 1)
+    assert (len(cluster.requests("DELETE")), manager.dependencies.counts.deleted) == (1, 1)
 
 
 async def test_pod_due_by_another_taint_uses_its_policy(cluster: Cluster) -> None:
@@ -290,7 +290,7 @@ async def test_pod_recreated_during_deletion(cluster: Cluster) -> None:
 
     assert manager.recorded(DuePodResult.GONE) == ["db"]
     assert cluster.gone["shop-db-1"] > 14
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_watch_faster_than_response_leaves_no_entry(cluster: Cluster) -> N
     async with manager.running():
         await asyncio.sleep(5)
 
-    assert (manager.services.counts.deleted, manager.ending.waiting) == (1, 0)
+    assert (manager.dependencies.counts.deleted, manager.ending.waiting) == (1, 0)
     assert not manager.ending._pods
 
 
@@ -439,7 +439,7 @@ async def test_lost_mark_response_does_not_count_as_deletion(cluster: Cluster) -
         cluster.remove("shop/web")
         await asyncio.sleep(5)
 
-    assert manager.services.counts.deleted == 0
+    assert manager.dependencies.counts.deleted == 0
     assert manager.recorded(DuePodResult.GONE) == ["web"]
 
 
@@ -468,7 +468,7 @@ async def test_process_without_leadership_deletes_nothing(cluster: Cluster) -> N
         leading = True
         await asyncio.sleep(10)
 
-    assert manager.services.counts.deleted == 1
+    assert manager.dependencies.counts.deleted == 1
 
 
 async def test_pod_still_shown_by_watch_is_retried(cluster: Cluster) -> None:
@@ -668,7 +668,7 @@ def test_kills_lose_no_pod_and_delete_none_early(
 
 
 def _stuck(manager: Manager) -> list[tuple[str, int]]:
-    found = stuck_nodes(manager.services.lister, now=manager.services.clock.now())
+    found = stuck_nodes(manager.dependencies.lister, now=manager.dependencies.clock.now())
     return [(each.name, each.terminating) for each in found]
 
 

@@ -185,7 +185,7 @@ def _cell_of_a_failed_node(pods: int = 50) -> tuple[Cell, int]:
 @asynccontextmanager
 async def _marking(cell: Cell) -> AsyncIterator[PodReadinessMarker]:
     process = Process(cell)
-    marks = PodReadinessMarker(process.services)
+    marks = PodReadinessMarker(process.dependencies)
 
     async def passes() -> None:
         while True:

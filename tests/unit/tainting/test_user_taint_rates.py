@@ -82,7 +82,7 @@ class DeskQueue(EvictionQueue):
 
     def __init__(self, desk: Desk, rates: UserTaintRates, *, workers: int) -> None:
         lister = desk.caches.lister
-        services = TaintingDependencies(
+        dependencies = TaintingDependencies(
             api=FakeApi(),
             evictor=Evictor(clock=desk.clock, view=lister),
             lister=lister,
@@ -93,7 +93,7 @@ class DeskQueue(EvictionQueue):
             namespace="trimtab",
         )
         spec = TaintManagerSpec(mode="EvictPods", user_taint_rates=rates)
-        super().__init__(services, spec, desk.tracker, workers=workers)
+        super().__init__(dependencies, spec, desk.tracker, workers=workers)
         self._desk = desk
 
     def change_rates(self, rates: UserTaintRates) -> None:

@@ -78,15 +78,17 @@ class NodeLifecycleController(Loop):
         zones: the zones of the last iteration, sorted by name.
     """
 
-    def __init__(self, services: TaintingDependencies, settings: NodeLifecycle) -> None:
-        super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO, max_rest=MAX_PAUSE)
+    def __init__(self, dependencies: TaintingDependencies, settings: NodeLifecycle) -> None:
+        super().__init__(
+            "node lifecycle", dependencies.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO, max_rest=MAX_PAUSE
+        )
         self.held = ""
         self.zones: tuple[ZoneStatus, ...] = ()
-        self._services = services
+        self._dependencies = dependencies
         self._settings = settings
-        self._record_writer = RecordWriter(services.api, services.clock, namespace=services.namespace)
-        self._updater = NodeUpdater(services, spend=self._spend_token, done=self.wake)
-        self._marker = PodReadinessMarker(replace(services, stale=lambda: self.held or services.stale()))
+        self._record_writer = RecordWriter(dependencies.api, dependencies.clock, namespace=dependencies.namespace)
+        self._updater = NodeUpdater(dependencies, spend=self._spend_token, done=self.wake)
+        self._marker = PodReadinessMarker(replace(dependencies, stale=lambda: self.held or dependencies.stale()))
         self._state = LifecycleState()
         self._plan: LifecyclePlan | None = None
         self._last_changes: dict[str, float] = {}
@@ -101,7 +103,7 @@ class NodeLifecycleController(Loop):
             return self._failure or self._record_writer.problem
         if self.held != reasons.WATCHES_BEHIND:
             return ""
-        return self._hold_reason.lasting(WATCH_BEHIND_MESSAGE, self._services.clock.monotonic())
+        return self._hold_reason.lasting(WATCH_BEHIND_MESSAGE, self._dependencies.clock.monotonic())
 
     def configure(self, settings: NodeLifecycle) -> None:
         """Apply new settings, and start an iteration."""
@@ -114,17 +116,17 @@ class NodeLifecycleController(Loop):
         The lister must already reflect the change.
         """
         if new is not None and (old is None or old.heartbeat != new.heartbeat):
-            self._last_changes[new.name] = self._services.clock.now()
+            self._last_changes[new.name] = self._dependencies.clock.now()
         if affects_plan(old, new):
             self.wake()
         if new is not None and became_not_ready(old, new):
             note = f"became not ready: condition Ready is {new.ready_status or 'missing'}"
-            self._services.reporter.node_event(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
+            self._dependencies.reporter.node_event(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Store the time at which a Lease was renewed, which starts no iteration."""
         if new is not None and new.namespace == NODE_LEASES and (old is None or old.renewed != new.renewed):
-            self._last_changes[new.name] = self._services.clock.now()
+            self._last_changes[new.name] = self._dependencies.clock.now()
 
     # ── the loop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,9 +135,9 @@ class NodeLifecycleController(Loop):
         record = await self._record_writer.load(until=lambda: self.closing)
         if record is None:
             return
-        now = self._services.clock.now()
-        self._state, self._offset = restore_state(record, now=now), now - self._services.clock.monotonic()
-        tasks = TaskSupervisor("node lifecycle", self._services.clock)
+        now = self._dependencies.clock.now()
+        self._state, self._offset = restore_state(record, now=now), now - self._dependencies.clock.monotonic()
+        tasks = TaskSupervisor("node lifecycle", self._dependencies.clock)
         tasks.start("node updates", self._updater.run)
         tasks.start("patches of pods", self._marker.run)
         try:
@@ -165,14 +167,14 @@ class NodeLifecycleController(Loop):
         return PlanSchedule(TAINT_MANAGERS, NAME, self._settings.monitor_period_seconds)
 
     async def _iterate(self) -> float:
-        now = self._services.clock.now()
+        now = self._dependencies.clock.now()
         # 1. Shift stored times if the host's clock was set, and drop the updates that were not started.
         self._correct_clock_change(now)
         self._updater.drop_pending()
         # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy. If they have been
         #    stale for longer, the planner pauses, and records since when: this time extends the grace periods.
-        verified = self._services.watches_verified_at()
-        stale = self._services.stale() is not None
+        verified = self._dependencies.watches_verified_at()
+        stale = self._dependencies.stale() is not None
         if verified is None or (stale and now - verified <= STALE_WATCH_AFTER):
             self._plan = None
             self._hold(reasons.STALE_WATCHES)
@@ -191,7 +193,7 @@ class NodeLifecycleController(Loop):
 
     def _pause(self) -> float:
         """Return the seconds until the next iteration if nothing wakes the loop, including :data:`MIN_PERIOD`."""
-        clock, period = self._services.clock, self._settings.monitor_period_seconds
+        clock, period = self._dependencies.clock, self._settings.monitor_period_seconds
         pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
         if self._plan is not None and self._plan.next_iteration is not None:
             pause = min(pause, self._plan.next_iteration - clock.now() + DEADLINE_MARGIN)
@@ -199,8 +201,8 @@ class NodeLifecycleController(Loop):
 
     def _plan_iteration(self, watches_verified_at: float, now: float) -> LifecyclePlan:
         plan = plan_lifecycle(
-            self._services.lister.nodes,
-            self._services.lister.leases,
+            self._dependencies.lister.nodes,
+            self._dependencies.lister.leases,
             self._settings,
             now=now,
             memory=self._state,
@@ -219,7 +221,7 @@ class NodeLifecycleController(Loop):
         if self.held != reason:
             log.warning("Paused the node lifecycle controller (%s); it adds no taints until it resumes", reason)
         self.held = reason
-        self._hold_reason.lasting(reason, self._services.clock.monotonic())
+        self._hold_reason.lasting(reason, self._dependencies.clock.monotonic())
 
     def _act(self, plan: LifecyclePlan) -> None:
         if plan.held:
@@ -229,8 +231,8 @@ class NodeLifecycleController(Loop):
             log.info("Resumed the node lifecycle controller")
         self.held = ""
         if not plan.probes:  # outstanding probes may still show that the watches lag
-            self._hold_reason.lasting(None, self._services.clock.monotonic())
-        self._updater.put(node_updates(plan, self._services.lister.nodes))
+            self._hold_reason.lasting(None, self._dependencies.clock.monotonic())
+        self._updater.put(node_updates(plan, self._dependencies.lister.nodes))
         self._marker.put(plan.failed)
         self.zones = tuple(plan.zones.values())
 
@@ -244,12 +246,12 @@ class NodeLifecycleController(Loop):
         If the process is killed after a taint was written, the next process reads the time of that taint from the node.
         The next node of the zone is therefore tainted neither earlier nor later than the zone's rate allows.
         """
-        nodes = self._services.lister.nodes
-        self._record_writer.put(build_record(self._state, nodes, now=self._services.clock.now()))
+        nodes = self._dependencies.lister.nodes
+        self._record_writer.put(build_record(self._state, nodes, now=self._dependencies.clock.now()))
 
     def _correct_clock_change(self, now: float) -> None:
         """Shift the stored times if the host's clock was set. Otherwise, nodes would appear to be silent since then."""
-        offset = now - self._services.clock.monotonic()
+        offset = now - self._dependencies.clock.monotonic()
         step = offset - self._offset
         if abs(step) > CLOCK_TOLERANCE:
             log.warning("The host's clock jumped by %+.1f s; adjusting recorded timestamps", step)

@@ -157,23 +157,26 @@ class NodeUpdater:
 
     def __init__(
         self,
-        services: TaintingDependencies,
+        dependencies: TaintingDependencies,
         *,
         spend: Callable[[TakenToken, int, float], None],
         done: Callable[[], None],
     ) -> None:
         self.probe_results: dict[str, ProbeResult] = {}
-        self._services = services
+        self._dependencies = dependencies
         self._spend = spend
         self._done = done
         self._pending: dict[str, NodeUpdate] = {}
         self._busy: dict[str, NodeUpdate] = {}
         self._failures: dict[str, int] = {}
         self._written: Expectations[Node, NodeUpdate] = Expectations(
-            services.lister.node, services.clock, timeout=WATCH_TIMEOUT
+            dependencies.lister.node, dependencies.clock, timeout=WATCH_TIMEOUT
         )
         self._queue = WorkQueue(
-            self._update, workers=WORKERS, clock=services.clock, metrics=services.queue_metrics.queue("node-updates")
+            self._update,
+            workers=WORKERS,
+            clock=dependencies.clock,
+            metrics=dependencies.queue_metrics.queue("node-updates"),
         )
 
     def drop_pending(self) -> None:
@@ -189,7 +192,7 @@ class NodeUpdater:
 
     def forget_outdated(self, *, now: float) -> None:
         """Remove old probe results, and data of deleted nodes, including their backoff."""
-        nodes = self._services.lister.nodes
+        nodes = self._dependencies.lister.nodes
         self.probe_results = {
             name: each for name, each in self.probe_results.items() if name in nodes and now - each.at <= ANSWER_AGE
         }
@@ -232,7 +235,7 @@ class NodeUpdater:
         self._busy[name] = update
         tainted = True
         try:
-            tainted = self._services.stale() is None and await self._send(update)
+            tainted = self._dependencies.stale() is None and await self._send(update)
         except Exception:
             log.exception("Failed to update node %s: unexpected error", name)
             self._failed(update, "")
@@ -240,7 +243,7 @@ class NodeUpdater:
             in_flight = self.in_flight()
             del self._busy[name]
             if update.token is not None and tainted:
-                self._spend(update.token, in_flight[update.token.zone], self._services.clock.now())
+                self._spend(update.token, in_flight[update.token.zone], self._dependencies.clock.now())
             self._done()
 
     async def _send(self, update: NodeUpdate) -> bool:
@@ -260,8 +263,8 @@ class NodeUpdater:
                 tainting = True
                 versions.append(await self._patch(name, taint_patch(update.node, update.changes)))
                 for change in update.changes:
-                    self._services.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
-                    self._services.reporter.taint_changed(change, uid=update.node.uid)
+                    self._dependencies.counts.nodes_tainted += change.add and change.taint.effect == NO_EXECUTE
+                    self._dependencies.reporter.taint_changed(change, uid=update.node.uid)
             self._failures.pop(name, None)
         except NotFound:
             tainting = False
@@ -279,7 +282,7 @@ class NodeUpdater:
     async def _patch(self, name: str, operations: Iterable[Operation], *, subresource: str = "") -> str:
         """Patch a node, and return its new resource version; ``""`` if it is unknown."""
         answer = await verbs.json_patch(
-            self._services.api, NODES, name, tuple(operations), subresource=subresource, timeout=TIMEOUT
+            self._dependencies.api, NODES, name, tuple(operations), subresource=subresource, timeout=TIMEOUT
         )
         return str((answer.get("metadata") or {}).get("resourceVersion", ""))
 
@@ -291,7 +294,7 @@ class NodeUpdater:
     async def _probe(self, update: NodeUpdate) -> bool:
         name = update.node.name
         try:
-            answer = await probe_node(self._services.api, name, now=self._services.clock.now())
+            answer = await probe_node(self._dependencies.api, name, now=self._dependencies.clock.now())
         except (ApiError, Unreachable, InputError) as error:
             self._retry_later(name)
             log.warning("Failed to probe node %s, whose heartbeat is overdue; retrying: %s", name, error)
@@ -323,7 +326,7 @@ class NodeUpdater:
 
     def _report(self, update: NodeUpdate, reason: str, note: str) -> None:
         node = update.node
-        self._services.reporter.node_event(node.name, uid=node.uid, reason=reason, note=note, warning=True)
+        self._dependencies.reporter.node_event(node.name, uid=node.uid, reason=reason, note=note, warning=True)
 
 
 def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:

@@ -51,22 +51,22 @@ class PodReadinessMarker:
     The keys of its queue are those of the pods, and :data:`SCAN`, which queues the pods.
     """
 
-    def __init__(self, services: TaintingDependencies) -> None:
-        self._services = services
+    def __init__(self, dependencies: TaintingDependencies) -> None:
+        self._dependencies = dependencies
         self._failed: Mapping[str, float] = {}
         self._wanted: dict[str, str] = {}  # the pods to patch at the last scan: UID by key
-        self._written: Expectations[Pod, None] = Expectations(services.lister.pod, services.clock)
+        self._written: Expectations[Pod, None] = Expectations(dependencies.lister.pod, dependencies.clock)
         self._errors: list[str] = []
         self._scanned_at = self._expedited_at = -math.inf
         self._queue = WorkQueue(
             self._reconcile,
             workers=WORKERS,
-            clock=services.clock,
+            clock=dependencies.clock,
             retry=RETRY,
             retries_per_second=RETRIES_PER_SECOND,
             priority_of=lambda key: float(key != SCAN),
-            paused=lambda: services.stale() is not None,
-            metrics=services.queue_metrics.queue("pod-readiness"),
+            paused=lambda: dependencies.stale() is not None,
+            metrics=dependencies.queue_metrics.queue("pod-readiness"),
         )
 
     def put(self, failed: Mapping[str, float]) -> None:
@@ -80,14 +80,14 @@ class PodReadinessMarker:
 
     async def _reconcile(self, key: str) -> float | Retry | None:
         if key == SCAN:
-            if (wait := self._scanned_at + SCAN_PERIOD - self._services.clock.monotonic()) > 0.0:
+            if (wait := self._scanned_at + SCAN_PERIOD - self._dependencies.clock.monotonic()) > 0.0:
                 return wait
             try:
                 await self._scan()
             finally:
-                self._scanned_at = self._services.clock.monotonic()
+                self._scanned_at = self._dependencies.clock.monotonic()
             return None
-        pod = self._services.lister.pod(key)
+        pod = self._dependencies.lister.pod(key)
         return await self._mark(pod) if pod is not None and self._to_mark(pod.node, [pod]) else None
 
     async def _scan(self) -> None:
@@ -97,7 +97,7 @@ class PodReadinessMarker:
         """
         wanted: dict[str, str] = {}
         for place, name in enumerate(tuple(self._failed), start=1):
-            for pod in self._to_mark(name, (pod for _, pod in self._services.lister.items_on(name))):
+            for pod in self._to_mark(name, (pod for _, pod in self._dependencies.lister.items_on(name))):
                 wanted[pod.key] = pod.uid
                 if self._wanted.get(pod.key, pod.uid) != pod.uid:
                     self._queue.discard(pod.key)
@@ -116,17 +116,17 @@ class PodReadinessMarker:
 
     def _to_mark(self, name: str, pods: Iterable[Pod]) -> list[Pod]:
         """Return those of the pods on a node that must be patched."""
-        node, since = self._services.lister.node(name), self._failed.get(name)
+        node, since = self._dependencies.lister.node(name), self._failed.get(name)
         if node is None or since is None or node.ready_status in ("True", None):
             return []
         return [pod for pod in pods_not_ready(pods, since=since) if self._written.pending(pod.key) is None]
 
     async def _mark(self, pod: Pod) -> Retry | None:
-        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._services.clock.now())}
+        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self._dependencies.clock.now())}
         version = pod.resource_version
         try:
             await patch_conditions(
-                self._services.api,
+                self._dependencies.api,
                 PODS,
                 pod.name,
                 [not_ready],
@@ -141,7 +141,7 @@ class PodReadinessMarker:
             self._errors.append(f"{pod.key} on {pod.node}: {error}")
             return Retry()
         self._written.expect(pod.key, pod.uid, None, shown_by=lambda pod: pod.resource_version != version)
-        now = self._services.clock.monotonic()
+        now = self._dependencies.clock.monotonic()
         if self._queue.failures(pod.key) and now >= self._expedited_at + EXPEDITE_PERIOD:
             self._expedited_at = now
             for key in self._wanted:  # the other refused pods may be admitted now as well

@@ -20,7 +20,7 @@ from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import BUDGETS, PODS, Resource
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodAttempt, DuePodResult, EvictionDecision, attempt_of
+from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult, EvictionDecision, outcome_of
 from trimtab.tainting.eviction_queue import MESSAGE, TIMEOUT, request_of
 
 IMAGE = "registry.example.com/none"
@@ -59,22 +59,22 @@ def request(deadline: Deadline, action: Literal["Delete", "Evict"] = "Delete") -
     return request_of(EvictionDecision(action, deadline, math.inf), pod, now=SYSTEM_CLOCK.now()), pod
 
 
-async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
+async def mark(api: Transport, deadline: Deadline) -> DuePodOutcome | None:
     acting = evictor()
     permit = acting.admit(*request(deadline))
     assert isinstance(permit, Permit)
     response = await acting.mark_disruption_target(
         permit, api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
     )
-    return None if response is None else attempt_of(response, done=DuePodResult.DELETED)
+    return None if response is None else outcome_of(response, done=DuePodResult.DELETED)
 
 
-async def send(api: Transport, deadline: Deadline, *, action: Literal["Delete", "Evict"] = "Delete") -> DuePodAttempt:
+async def send(api: Transport, deadline: Deadline, *, action: Literal["Delete", "Evict"] = "Delete") -> DuePodOutcome:
     acting = evictor()
     permit = acting.admit(*request(deadline, action))
     assert isinstance(permit, Permit)
     done = DuePodResult.DELETED if action == "Delete" else DuePodResult.EVICTED
-    return attempt_of(await acting.send(permit, api, timeout=TIMEOUT), done=done)
+    return outcome_of(await acting.send(permit, api, timeout=TIMEOUT), done=done)
 
 
 async def due(api: Transport, namespace: str, name: str) -> Deadline:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodOutcome
+from trimtab.tainting.due_pods import DuePodReport
 from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import Reporter
 
@@ -37,7 +37,7 @@ class FakeTaintReporter(Reporter):
     def __init__(self) -> None:
         self.set: list[tuple[Deadline, Deadline | None]] = []
         self.dropped: list[tuple[Deadline, bool]] = []
-        self.outcomes: list[DuePodOutcome] = []
+        self.outcomes: list[DuePodReport] = []
         self.taints: list[tuple[TaintChange, str]] = []
         self.nodes: list[NodeEvent] = []
         self.status = TaintManagerStatus()
@@ -55,9 +55,9 @@ class FakeTaintReporter(Reporter):
         """See the superclass."""
         self.dropped.append((deadline, pod_kept))
 
-    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+    def due_pod_outcome(self, report: DuePodReport) -> None:
         """See the superclass."""
-        self.outcomes.append(outcome)
+        self.outcomes.append(report)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
         """See the superclass."""

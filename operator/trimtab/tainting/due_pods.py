@@ -41,8 +41,8 @@ _MEANING: Final = {
 """The result and the reason for each response code. Other codes of failures mean Failed and DeletionFailed."""
 
 
-class DuePodAttempt(Struct, frozen=True, gc=False):
-    """The result of one attempt to evict a due pod.
+class DuePodOutcome(Struct, frozen=True, gc=False):
+    """The outcome of an attempt to evict a due pod, or of finding that none is necessary.
 
     Attributes:
         result: whether the pod was evicted, or what prevented the eviction.
@@ -61,15 +61,15 @@ class DuePodAttempt(Struct, frozen=True, gc=False):
     uncertain: bool = False
 
 
-class DuePodOutcome(Struct, frozen=True, gc=False):
-    """An attempt to evict a due pod, as reported to events and metrics.
+class DuePodReport(Struct, frozen=True, gc=False):
+    """The outcome of an attempt to evict a due pod, as reported to events and metrics.
 
     ``attempts`` is the number of attempts for this pod, including this one, and ``at`` is the time of the result in
     seconds since the epoch. userTaintRates delayed the pod for ``held`` seconds, which are part of the lateness.
     """
 
     deadline: Deadline
-    attempt: DuePodAttempt
+    outcome: DuePodOutcome
     attempts: int
     at: float
     held: float = 0.0
@@ -77,7 +77,7 @@ class DuePodOutcome(Struct, frozen=True, gc=False):
     @property
     def result(self) -> DuePodResult:
         """Return the result of the attempt."""
-        return self.attempt.result
+        return self.outcome.result
 
     @property
     def lateness(self) -> float:
@@ -85,19 +85,19 @@ class DuePodOutcome(Struct, frozen=True, gc=False):
         return max(0.0, self.at - self.deadline.due)
 
 
-def attempt_of(response: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
-    """Convert the response to a request into an attempt, whose result is ``done`` if the request was granted."""
+def outcome_of(response: EvictionResponse, *, done: DuePodResult) -> DuePodOutcome:
+    """Convert the response to a request into an outcome, whose result is ``done`` if the request was granted."""
     if response.granted:
         granted = "deletion" if done is DuePodResult.DELETED else "eviction"
-        return DuePodAttempt(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
+        return DuePodOutcome(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
     result, reason = _MEANING.get(response.code, (DuePodResult.FAILED, reasons.DELETION_FAILED))
     uncertain = response.code is ResponseCode.IN_DOUBT
-    return DuePodAttempt(result, reason, response.message, response.refuser, response.retry_after, uncertain)
+    return DuePodOutcome(result, reason, response.message, response.refuser, response.retry_after, uncertain)
 
 
-def not_due(message: str) -> DuePodAttempt:
-    """Return the result for a pod whose deadline was cancelled or postponed."""
-    return DuePodAttempt(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
+def not_due(message: str) -> DuePodOutcome:
+    """Return the outcome for a pod whose deadline was cancelled or postponed."""
+    return DuePodOutcome(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
 
 
 Flow = tuple[str, str, str]
@@ -116,7 +116,7 @@ class DuePod:
         processing: whether a worker is processing the pod.
         ended: whether the API server has granted the eviction or deletion, or answered that the pod does not exist. The
             pod is retried unless the watch shows that.
-        last: the last attempt that did not remove the pod.
+        last: the outcome of the last attempt that did not remove the pod.
         lost_response: the result that a request had if the API server granted it, although its response was lost;
             ``None`` if no response was lost.
         failed_marks: number of failed attempts to write the condition DisruptionTarget.
@@ -131,7 +131,7 @@ class DuePod:
     attempts: int = 0
     processing: bool = False
     ended: bool = False
-    last: DuePodAttempt | None = None
+    last: DuePodOutcome | None = None
     lost_response: DuePodResult | None = None
     failed_marks: int = 0
     rate_tokens: tuple[Flow, float] | None = None
@@ -141,7 +141,7 @@ class DuePod:
     eviction_requested: bool = False
 
 
-def must_retry_mark(entry: DuePod, failed: DuePodAttempt) -> bool:
+def must_retry_mark(entry: DuePod, failed: DuePodOutcome) -> bool:
     """Count a failed attempt to write the condition DisruptionTarget, and return whether to retry before the deletion.
 
     If the API server refuses the write, the pod is deleted without the condition, because a missing permission must not
@@ -161,14 +161,14 @@ class EvictionDecision(Struct, frozen=True, gc=False):
         deadline: the pod's current deadline.
         evict_until: for Evict, the time after which the pod is deleted instead, in seconds since the epoch.
         waited: whether the pod is deleted because its evictions were refused for ``maximumWait``.
-        why: the result to report if no request will be necessary; ``None`` if the pod is due, or will be due later.
+        why: the outcome to report if no request will be necessary; ``None`` if the pod is due, or will be due later.
     """
 
     action: Literal["Delete", "Evict"] | None
     deadline: Deadline
     evict_until: float = 0.0
     waited: bool = False
-    why: DuePodAttempt | None = None
+    why: DuePodOutcome | None = None
 
 
 def maximum_waits(spec: TaintManagerSpec) -> dict[str, float]:
@@ -223,5 +223,5 @@ def decide(
     return EvictionDecision("Delete", current, evict_until, waited=by_waiting)
 
 
-def _gone(message: str) -> DuePodAttempt:
-    return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
+def _gone(message: str) -> DuePodOutcome:
+    return DuePodOutcome(DuePodResult.GONE, reasons.ALREADY_GONE, message)

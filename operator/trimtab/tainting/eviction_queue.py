@@ -34,16 +34,16 @@ from trimtab.tainting.deadlines import Deadline, TaintDeadlineTracker, describe_
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.due_pods import (
     DuePod,
-    DuePodAttempt,
     DuePodOutcome,
+    DuePodReport,
     DuePodResult,
     EvictionDecision,
     Flow,
-    attempt_of,
     decide,
     maximum_waits,
     must_retry_mark,
     not_due,
+    outcome_of,
 )
 from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
 from trimtab.tainting.lifecycle.zones import zone_of
@@ -206,7 +206,7 @@ class EvictionQueue:
         except Exception as error:  # a bug must not end the retries of the pod
             logger.exception("Failed to evict pod %s: unexpected error", key)
             words = f"{type(error).__name__}: {error}"
-            self._handle(pod, DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, words, uncertain=True))
+            self._handle(pod, DuePodOutcome(DuePodResult.FAILED, reasons.DELETION_FAILED, words, uncertain=True))
         finally:
             pod.processing = False
 
@@ -228,10 +228,10 @@ class EvictionQueue:
         # 4. Send the request.
         pod.eviction_requested |= evicts
         response = await self._dependencies.evictor.send(permit, self._dependencies.api, timeout=TIMEOUT)
-        answer = attempt_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
+        answer = outcome_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
         if verdict.waited and answer.result is DuePodResult.DELETED:
             words = f"eviction was refused for {self._clock.now() - verdict.deadline.due:.0f}s; the pod is deleted"
-            answer = DuePodAttempt(answer.result, reasons.MAXIMUM_WAIT_OVER, words)
+            answer = DuePodOutcome(answer.result, reasons.MAXIMUM_WAIT_OVER, words)
         self._handle(pod, answer, evicts=evicts)
 
     def _evaluate(self, pod: DuePod) -> EvictionDecision | None:
@@ -278,7 +278,7 @@ class EvictionQueue:
         response = await evictor.mark_disruption_target(
             permit, self._dependencies.api, reason=reasons.DELETION_BY_TAINT_MANAGER, message=MESSAGE, timeout=TIMEOUT
         )
-        if response is not None and must_retry_mark(pod, failed := attempt_of(response, done=DuePodResult.DELETED)):
+        if response is not None and must_retry_mark(pod, failed := outcome_of(response, done=DuePodResult.DELETED)):
             evictor.cancel(permit)
             # Even if the response was lost and the condition was written, the pod itself has not been ended.
             self._handle(pod, replace(failed, uncertain=False))
@@ -312,7 +312,7 @@ class EvictionQueue:
 
     # --- its outcome --------------------------------------------------------------------------------------------------
 
-    def _handle(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool = False) -> None:
+    def _handle(self, pod: DuePod, answer: DuePodOutcome, *, evicts: bool = False) -> None:
         pod.attempts += 1
         if answer.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
             self._retry(pod, answer, evicts=evicts)
@@ -336,7 +336,7 @@ class EvictionQueue:
         pod.ended, pod.lost_response = True, None
         self._requeue_after(pod, CONFIRM_TIMEOUT)
 
-    def _retry(self, pod: DuePod, answer: DuePodAttempt, *, evicts: bool) -> None:
+    def _retry(self, pod: DuePod, answer: DuePodOutcome, *, evicts: bool) -> None:
         if answer.uncertain:
             pod.lost_response = DuePodResult.EVICTED if evicts else DuePodResult.DELETED
         else:
@@ -365,7 +365,7 @@ class EvictionQueue:
             if each.last is not None and each.last.refuser == last.refuser and self._backs_off(each):
                 self._add(each)
 
-    def _finish(self, pod: DuePod, why: DuePodAttempt) -> None:
+    def _finish(self, pod: DuePod, why: DuePodOutcome) -> None:
         """Remove a pod and report its outcome.
 
         A pod that no longer exists after a lost response counts as evicted by trimtab.
@@ -375,7 +375,7 @@ class EvictionQueue:
             return
         if pod.lost_response is not None and why.result is DuePodResult.GONE:
             words, key = "the response was lost, and the pod no longer exists", pod.deadline.key
-            why = DuePodAttempt(pod.lost_response, reasons.NO_EXECUTE_TAINT, words)
+            why = DuePodOutcome(pod.lost_response, reasons.NO_EXECUTE_TAINT, words)
             fields = pod_fields(key, pod.deadline.uid, pod.deadline.node)
             logger.info("%s pod %s: %s", why.result.value, key, words, extra=fields)
         else:
@@ -389,11 +389,11 @@ class EvictionQueue:
             del self._pods[pod.deadline.key]
             self._dependencies.evictor.withdraw(pod.deadline.uid, REQUESTER)
 
-    def _report(self, pod: DuePod, answer: DuePodAttempt) -> None:
+    def _report(self, pod: DuePod, answer: DuePodOutcome) -> None:
         self._dependencies.counts.deleted += answer.result is DuePodResult.DELETED
         self._dependencies.counts.evicted += answer.result is DuePodResult.EVICTED
         self._dependencies.reporter.due_pod_outcome(
-            DuePodOutcome(pod.deadline, answer, attempts=pod.attempts, at=self._clock.now(), held=pod.held)
+            DuePodReport(pod.deadline, answer, attempts=pod.attempts, at=self._clock.now(), held=pod.held)
         )
 
     # --- its place in the work queue ----------------------------------------------------------------------------------

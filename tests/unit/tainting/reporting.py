@@ -8,7 +8,7 @@ from tests.unit.tainting.deadlines import START, bears, taint
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import RefusedPod, StuckNode, ZoneState, ZoneStatus
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.due_pods import DuePodAttempt, DuePodOutcome, DuePodResult
+from trimtab.tainting.due_pods import DuePodOutcome, DuePodReport, DuePodResult
 from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.report import Observation
 
@@ -28,12 +28,12 @@ def limit(name: str = "web", *, due: float = 300, since: float = 0, node: str = 
 
 def ended(
     deadline: Deadline, result: DuePodResult = DuePodResult.DELETED, *, at: float | None = None, **more: Any
-) -> DuePodOutcome:
+) -> DuePodReport:
     """What came of a pod; at its time unless said otherwise."""
     time = deadline.due if at is None else START + at
     attempts, held = more.pop("attempts", 1), more.pop("held", 0.0)
-    attempt = DuePodAttempt(result, **{"reason": "NoExecuteTaint", "message": "", **more})
-    return DuePodOutcome(deadline, attempt, attempts, time, held)
+    outcome = DuePodOutcome(result, **{"reason": "NoExecuteTaint", "message": "", **more})
+    return DuePodReport(deadline, outcome, attempts, time, held)
 
 
 def change(

@@ -33,13 +33,13 @@ from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import (
     MARK_TRIES,
     DuePod,
-    DuePodAttempt,
+    DuePodOutcome,
     DuePodResult,
     EvictionDecision,
-    attempt_of,
     decide,
     maximum_waits,
     must_retry_mark,
+    outcome_of,
 )
 from trimtab.tainting.report.status import KUBELET_DELAY, stuck_nodes
 
@@ -175,7 +175,7 @@ ERRORS: dict[str, tuple[ApiError | Unreachable, tuple[DuePodResult, str, bool]]]
 def test_error_names_refuser_and_uncertainty(
     error: ApiError | Unreachable, expected: tuple[DuePodResult, str, bool]
 ) -> None:
-    response = attempt_of(response_of(error), done=DuePodResult.DELETED)
+    response = outcome_of(response_of(error), done=DuePodResult.DELETED)
     assert (response.result, response.refuser, response.uncertain) == expected
 
 
@@ -190,14 +190,14 @@ def test_error_names_refuser_and_uncertainty(
     ],
 )
 def test_response_codes_map_to_results(answered: ResponseCode, expected: tuple[DuePodResult, str, str]) -> None:
-    response = attempt_of(EvictionResponse(answered, "no", expected[2]), done=DuePodResult.EVICTED)
+    response = outcome_of(EvictionResponse(answered, "no", expected[2]), done=DuePodResult.EVICTED)
     assert (response.result, response.reason, response.refuser) == expected
 
 
 # --- the condition DisruptionTarget -----------------------------------------------------------------------------------
 
 
-FAILED = DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, "no answer")
+FAILED = DuePodOutcome(DuePodResult.FAILED, reasons.DELETION_FAILED, "no answer")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ async def test_budget_delays_eviction(cluster: Cluster, golden: Golden) -> None:
     assert len(cluster.gone) == 3
     assert (manager.dependencies.counts.evicted, manager.dependencies.counts.deleted) == (3, 0)
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
-    assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
+    assert {(each.outcome.reason, each.outcome.refuser) for each in refusals} == {
         (reasons.DISRUPTION_BUDGET, "PodDisruptionBudget")
     }
 
@@ -92,8 +92,8 @@ async def test_pod_is_deleted_after_maximum_wait(cluster: Cluster, golden: Golde
     [at] = cluster.gone.values()
     assert 60 <= at < 60.1
     [ended] = [each for each in manager.reporter.outcomes if each.result is DuePodResult.DELETED]
-    assert ended.attempt.reason == reasons.MAXIMUM_WAIT_OVER
-    golden(ended.attempt.message)
+    assert ended.outcome.reason == reasons.MAXIMUM_WAIT_OVER
+    golden(ended.outcome.message)
 
 
 async def test_restart_does_not_reset_maximum_wait(cluster: Cluster) -> None:

@@ -50,7 +50,7 @@ async def test_due_pod_is_marked_and_deleted_by_uid(cluster: Cluster, golden: Go
     golden("\n".join(f"{key}: {text}" for key, text in condition.items()))
     assert "gracePeriodSeconds" not in delete.body
     [ended] = manager.reporter.outcomes
-    assert (ended.result, ended.attempt.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
+    assert (ended.result, ended.outcome.reason, ended.attempts) == (DuePodResult.DELETED, reasons.NO_EXECUTE_TAINT, 1)
     assert ended.lateness < 0.05
     assert (manager.dependencies.counts.deleted, manager.ending.waiting, manager.refused) == (1, 0, ())
 
@@ -75,7 +75,7 @@ async def test_webhook_refusing_for_30_seconds_delays_pods(cluster: Cluster) -> 
     assert manager.dependencies.counts.deleted == 300
     assert not manager.refused
     refusals = [each for each in manager.reporter.outcomes if each.result is DuePodResult.REFUSED]
-    assert {(each.attempt.reason, each.attempt.refuser) for each in refusals} == {
+    assert {(each.outcome.reason, each.outcome.refuser) for each in refusals} == {
         (reasons.DELETION_REFUSED, "guard.example.com")
     }
     assert len(cluster.requests("DELETE")) < 300 * 30, "tried ever more rarely"

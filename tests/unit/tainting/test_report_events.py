@@ -169,7 +169,7 @@ class TestPodsThatGo:
     def test_refusal_event_has_refuser_and_attempts(
         self, recorded: FakeRecorder, events: Reporter, golden: Golden
     ) -> None:
-        outcome = ended(
+        report = ended(
             limit(),
             DuePodResult.REFUSED,
             reason="DeletionRefused",
@@ -177,7 +177,7 @@ class TestPodsThatGo:
             refuser="guard.example",
             attempts=4,
         )
-        events.due_pod_outcome(outcome)
+        events.due_pod_outcome(report)
         events.drain()
         assert recorded.events[0]["type"] == "Warning"
         [(regarding, reason, note)] = recorded.take()

@@ -139,8 +139,8 @@ def test_repeated_refusal_is_logged_once_in_five_minutes(
 ) -> None:
     def refuse(message: str) -> list[str]:
         caplog.clear()
-        outcome = ended(limit(), DuePodResult.REFUSED, reason="DeletionRefused", message=message)
-        counted.reporter.due_pod_outcome(outcome)
+        report = ended(limit(), DuePodResult.REFUSED, reason="DeletionRefused", message=message)
+        counted.reporter.due_pod_outcome(report)
         counted.reporter.drain()
         assert len(counted.recorded.take()) == len(caplog.records)
         return [record.getMessage() for record in caplog.records]

@@ -31,7 +31,7 @@ from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_reference, pod_reference
 from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
 from trimtab.tainting.deadlines import Deadline, DeadlineChange, describe_deadline
-from trimtab.tainting.due_pods import DuePodOutcome, DuePodResult
+from trimtab.tainting.due_pods import DuePodReport, DuePodResult
 from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
 
 log = logging.getLogger(__name__)
@@ -135,11 +135,11 @@ class TaintManagerMetrics:
         self._watch_age.set_function(age)
 
     @report_safely("metrics")
-    def count(self, outcome: DuePodOutcome) -> None:
+    def count(self, report: DuePodReport) -> None:
         """Count the outcome of an attempt to evict a pod."""
-        self._outcomes.labels(outcome.result.value, reason_label(outcome.attempt.reason)).inc()
-        if outcome.result in _ENDED:
-            self._lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
+        self._outcomes.labels(report.result.value, reason_label(report.outcome.reason)).inc()
+        if report.result in _ENDED:
+            self._lateness.labels(report.result.value).observe(max(0.0, report.lateness - report.held))
 
     @report_safely("metrics")
     def count_taint(self, change: TaintChange) -> None:
@@ -220,12 +220,12 @@ class Reporter:
         self._manager = ObjectReference.to(TAINT_MANAGERS, NAME)
         self._paced = PacedEvents(recorder, clock, self._next_event)
         self._stuck: set[str] = set()
-        self._refusals: OrderedDict[str, DuePodOutcome] = OrderedDict()  # by pod UID
+        self._refusals: OrderedDict[str, DuePodReport] = OrderedDict()  # by pod UID
         self._nodes: deque[Occurrence] = deque()
         self._summaries: dict[str, dict[str, Deadline]] = {}  # by node name and pod UID
         self._turns: list[tuple[float, str]] = []
         self._summed = RecentlyReported(window=SUMMARY_EVERY, most=NODES)
-        self._pods: OrderedDict[str, DeadlineChange | DuePodOutcome | Occurrence] = OrderedDict()  # by pod UID
+        self._pods: OrderedDict[str, DeadlineChange | DuePodReport | Occurrence] = OrderedDict()  # by pod UID
 
     async def run(self) -> None:
         """Send queued events until cancelled. The events that are still queued then are dropped."""
@@ -260,7 +260,7 @@ class Reporter:
         if deadline.due - now <= IMMINENT and self._mode != OBSERVE:
             return
         pending = self._pods.get(deadline.uid)
-        if isinstance(pending, DuePodOutcome):
+        if isinstance(pending, DuePodReport):
             return  # the watch has not delivered the deletion yet
         if isinstance(pending, DeadlineChange):
             before = pending.before
@@ -283,7 +283,7 @@ class Reporter:
         pending = self._pods.pop(deadline.uid, None)
         self._refusals.pop(deadline.uid, None)
         self._summaries.get(deadline.node, {}).pop(deadline.uid, None)
-        if isinstance(pending, DuePodOutcome):
+        if isinstance(pending, DuePodReport):
             self._put(deadline.uid, pending)
         elif pod_kept and not (isinstance(pending, DeadlineChange) and pending.before is None):
             note = (
@@ -292,30 +292,30 @@ class Reporter:
             )
             self._put(deadline.uid, _on_pod(deadline, reasons.DEADLINE_CANCELLED, "Cancel", note))
 
-    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+    def due_pod_outcome(self, report: DuePodReport) -> None:
         """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
 
         The same refusal is reported at most once in five minutes.
         """
-        self._metrics.count(outcome)
-        self._report_outcome(outcome)
+        self._metrics.count(report)
+        self._report_outcome(report)
 
     @report_safely("events")
-    def _report_outcome(self, outcome: DuePodOutcome) -> None:
-        uid, attempt = outcome.deadline.uid, outcome.attempt
-        if outcome.result in _ENDED:  # the evictor logs these
+    def _report_outcome(self, report: DuePodReport) -> None:
+        uid, outcome = report.deadline.uid, report.outcome
+        if report.result in _ENDED:  # the evictor logs these
             self._refusals.pop(uid, None)
-            self._put(uid, outcome)
+            self._put(uid, report)
             return
-        if outcome.result in _RETRIED:
-            same = without_numbers(f"{attempt.reason} {attempt.refuser} {attempt.message}")
+        if report.result in _RETRIED:
+            same = without_numbers(f"{outcome.reason} {outcome.refuser} {outcome.message}")
             if not self._trouble.first(uid, same, now=self._clock.now()):
                 return
-        _log(outcome)
-        if outcome.result is not DuePodResult.REFUSED:
+        _log(report)
+        if report.result is not DuePodResult.REFUSED:
             return
         if uid in self._refusals or len(self._refusals) < REFUSALS:
-            self._refusals[uid] = outcome
+            self._refusals[uid] = report
         else:
             self.omitted += 1
 
@@ -385,7 +385,7 @@ class Reporter:
 
     # --- the queue of events ------------------------------------------------------------------------------------------
 
-    def _put(self, uid: str, event: DeadlineChange | DuePodOutcome | Occurrence) -> None:
+    def _put(self, uid: str, event: DeadlineChange | DuePodReport | Occurrence) -> None:
         if uid in self._pods or len(self._pods) < PODS:
             self._pods[uid] = event
         else:
@@ -412,7 +412,7 @@ class Reporter:
         event = self._pods.popitem(last=False)[1]
         if isinstance(event, Occurrence):
             return event
-        return _end_of_pod(event) if isinstance(event, DuePodOutcome) else _deadline_set(event, self._mode)
+        return _end_of_pod(event) if isinstance(event, DuePodReport) else _deadline_set(event, self._mode)
 
 
 def format_due(deadline: Deadline) -> str:
@@ -431,27 +431,27 @@ def _deadline_set(change: DeadlineChange, mode: Mode) -> Occurrence:
     return _on_pod(deadline, reasons.DEADLINE_SET, "Wait", note)
 
 
-def _refusal(outcome: DuePodOutcome) -> Occurrence:
-    deadline, attempt = outcome.deadline, outcome.attempt
-    note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {attempt.message}"
-    if attempt.refuser and attempt.refuser not in attempt.message:
-        note += f" ({attempt.refuser})"
-    note += f"; {plural(outcome.attempts, 'attempt')} so far, retrying"
-    action = "Evict" if attempt.reason in _OF_EVICTIONS else "Delete"
-    return _on_pod(deadline, attempt.reason, action, note, type=WARNING)
+def _refusal(report: DuePodReport) -> Occurrence:
+    deadline, outcome = report.deadline, report.outcome
+    note = f"not evicted from node {deadline.node} by its deadline {format_due(deadline)}: {outcome.message}"
+    if outcome.refuser and outcome.refuser not in outcome.message:
+        note += f" ({outcome.refuser})"
+    note += f"; {plural(report.attempts, 'attempt')} so far, retrying"
+    action = "Evict" if outcome.reason in _OF_EVICTIONS else "Delete"
+    return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
 
 
-def _end_of_pod(outcome: DuePodOutcome) -> Occurrence:
-    deadline, attempt = outcome.deadline, outcome.attempt
-    evicted = outcome.result is DuePodResult.EVICTED
+def _end_of_pod(report: DuePodReport) -> Occurrence:
+    deadline, outcome = report.deadline, report.outcome
+    evicted = report.result is DuePodResult.EVICTED
     note = f"Marking for deletion Pod {deadline.key}: {describe_deadline(deadline)}"
     if deadline.toleration is not None:
         note += f" until {format_due(deadline)}"
-    if outcome.lateness >= 1.0:
-        held = f", of which {outcome.held:.1f}s because of userTaintRates" if outcome.held >= 0.1 else ""
-        note += f"; {'evicted' if evicted else 'deleted'} {outcome.lateness:.1f}s late{held}"
-    if attempt.reason == reasons.MAXIMUM_WAIT_OVER:
-        note += f"; {attempt.message}"
+    if report.lateness >= 1.0:
+        held = f", of which {report.held:.1f}s because of userTaintRates" if report.held >= 0.1 else ""
+        note += f"; {'evicted' if evicted else 'deleted'} {report.lateness:.1f}s late{held}"
+    if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
+        note += f"; {outcome.message}"
     return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, "Evict" if evicted else "Delete", note)
 
 
@@ -476,17 +476,17 @@ def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: st
     )
 
 
-def _log(outcome: DuePodOutcome) -> None:
-    deadline, attempt = outcome.deadline, outcome.attempt
+def _log(report: DuePodReport) -> None:
+    deadline, outcome = report.deadline, report.outcome
     fields = {
         **pod_fields(deadline.key, deadline.uid, deadline.node),
         "due": format_due(deadline),
         "taint": format_taint(deadline.taint),
-        "result": outcome.result.value,
-        "reason": attempt.reason,
-        "detail": attempt.message,
+        "result": report.result.value,
+        "reason": outcome.reason,
+        "detail": outcome.message,
     }
     level, text = logging.DEBUG, "Did not evict pod %s from node %s: %s"
-    if outcome.result in _RETRIED:
+    if report.result in _RETRIED:
         level, text = logging.WARNING, "Failed to evict pod %s from node %s; retrying: %s"
-    log.log(level, text, deadline.key, deadline.node, attempt.message, extra=fields)
+    log.log(level, text, deadline.key, deadline.node, outcome.message, extra=fields)

@@ -35,7 +35,8 @@ from trimtab.pressure.state import CONDITION_TYPES, TAINT_KEYS
 from trimtab.scheduling.report import POD_SCHEDULED
 from trimtab.scheduling.volumes import BOUND_BY_CONTROLLER
 from trimtab.tainting.deadlines import SINCE_ANNOTATION
-from trimtab.tainting.lifecycle.node_health import MARKED, NO_EXECUTE_KEYS, NO_SCHEDULE_KEYS, READY, UNKNOWN
+from trimtab.tainting.lifecycle.node_health import MARKED, READY, UNKNOWN
+from trimtab.tainting.lifecycle.planner import NO_EXECUTE_KEYS, NO_SCHEDULE_KEYS
 from trimtab.tainting.lifecycle.record import NAME as RECORD
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster

@@ -7,7 +7,7 @@ from msgspec import Struct
 from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodReport
-from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.lifecycle.planner import TaintChange
 from trimtab.tainting.report import Reporter
 
 

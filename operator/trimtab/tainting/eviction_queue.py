@@ -45,7 +45,7 @@ from trimtab.tainting.due_pods import (
     not_due,
     outcome_of,
 )
-from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS
+from trimtab.tainting.lifecycle.planner import NO_EXECUTE_KEYS
 from trimtab.tainting.lifecycle.zones import zone_of
 
 logger = logging.getLogger(__name__)

@@ -37,12 +37,7 @@ from trimtab.tainting.deadlines import (
     observe_taints,
     tolerance,
 )
-from trimtab.tainting.lifecycle.node_health import (
-    READY_KEYS,
-    TaintChange,
-    no_execute_taints,
-)
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle
+from trimtab.tainting.lifecycle.planner import READY_KEYS, LifecyclePlan, TaintChange, no_execute_taints, plan_lifecycle
 from trimtab.tainting.lifecycle.zones import WaitingNode
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, KubeObject, Lease, Node, NodeCondition, Pod, PodSpec, Taint
-from trimtab.tainting.lifecycle.node_health import NO_EXECUTE_KEYS, ProbeResult, TaintChange
+from trimtab.tainting.lifecycle.node_health import ProbeResult
 from trimtab.tainting.lifecycle.node_updates import taint_patch
-from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.planner import NO_EXECUTE_KEYS, LifecyclePlan, TaintChange, plan_lifecycle, spend_token
 from trimtab.tainting.lifecycle.record import (
     LifecycleState,
     build_record,

@@ -9,7 +9,7 @@ from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager import RefusedPod, StuckNode, ZoneState, ZoneStatus
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodOutcome, DuePodReport, DuePodResult
-from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.lifecycle.planner import TaintChange
 from trimtab.tainting.report import Observation
 
 

@@ -7,7 +7,7 @@ from tests.unit.tainting.nodes import DEFAULTS, START, a_node, watched
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, NodeCondition, Taint
 from trimtab.tainting.lifecycle.controller import affects_plan, became_not_ready
-from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, QueuedNode, update_health
+from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, update_health
 from trimtab.tainting.lifecycle.node_updates import node_updates
 from trimtab.tainting.lifecycle.planner import plan_lifecycle
 from trimtab.tainting.lifecycle.record import (
@@ -17,6 +17,7 @@ from trimtab.tainting.lifecycle.record import (
     shift_times,
     truncate_record,
 )
+from trimtab.tainting.lifecycle.zones import QueuedNode
 
 NOW = START + 1000.0
 UNREACHABLE = "node.kubernetes.io/unreachable"

@@ -9,8 +9,8 @@ from tests.fixtures.audit import AuditEvent, ObjectRef, User
 from tests.fixtures.tainting import RecordedTaint, ended_uid, put_by, taken_off_by
 from tests.unit.tainting.nodes import START, a_node
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.lifecycle.node_updates import taint_patch
+from trimtab.tainting.lifecycle.planner import TaintChange
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 NOW = datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC)

@@ -5,7 +5,7 @@ import pytest
 from tests.fixtures.golden import Golden
 from tests.unit.tainting.nodes import START, a_node, written
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_health import no_schedule_changes
+from trimtab.tainting.lifecycle.planner import no_schedule_changes
 
 NOW = START + 100.0
 K = "node.kubernetes.io/"

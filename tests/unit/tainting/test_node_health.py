@@ -12,14 +12,13 @@ from trimtab.tainting.lifecycle.node_health import (
     HealthVerdict,
     NodeHealth,
     ProbeResult,
-    QueuedNode,
     assess_health,
     extend_health,
     mark_unknown,
-    pods_not_ready,
     update_health,
 )
 from trimtab.tainting.lifecycle.planner import plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.pod_readiness import pods_not_ready
 from trimtab.tainting.lifecycle.record import (
     LifecycleState,
     build_record,
@@ -28,7 +27,7 @@ from trimtab.tainting.lifecycle.record import (
     restore_state,
     shift_times,
 )
-from trimtab.tainting.lifecycle.zones import TakenToken
+from trimtab.tainting.lifecycle.zones import QueuedNode, TakenToken
 
 NOW = START + 1000.0
 

@@ -24,7 +24,7 @@ from trimtab.kube.events.recorder import EventRecorder, Recorder
 from trimtab.kube.resources import ObjectReference
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.due_pods import DuePodResult
-from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.lifecycle.planner import TaintChange
 from trimtab.tainting.report import Reporter, TaintManagerMetrics
 from trimtab.tainting.report.reporter import NODES, PODS, REFUSALS
 

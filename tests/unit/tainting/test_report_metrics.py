@@ -18,7 +18,7 @@ from tests.unit.tainting.reporting import change, ended, limit, refused, seen, s
 from trimtab.api.taint_manager import MAX_REFUSED, PodCounts, TaintManagerStatus
 from trimtab.kube.objects import Taint
 from trimtab.tainting.due_pods import DuePodResult
-from trimtab.tainting.lifecycle.node_health import TaintChange
+from trimtab.tainting.lifecycle.planner import TaintChange
 from trimtab.tainting.report import Reporter, TaintManagerMetrics, build_status
 
 

@@ -5,9 +5,8 @@ from msgspec.structs import replace
 
 from tests.unit.tainting.nodes import START, a_node, apply_all, written
 from trimtab.kube.objects import NodeCondition, Taint
-from trimtab.tainting.lifecycle.node_health import TaintChange
 from trimtab.tainting.lifecycle.node_updates import node_updates, taint_patch
-from trimtab.tainting.lifecycle.planner import LifecyclePlan
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, TaintChange
 from trimtab.tainting.lifecycle.record import LifecycleState
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

@@ -23,8 +23,9 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node, a_pod, no_execute_of, watched, written
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
-from trimtab.tainting.lifecycle.node_health import ProbeResult, pods_not_ready, stamp_of
+from trimtab.tainting.lifecycle.node_health import ProbeResult, stamp_of
 from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, spend_token
+from trimtab.tainting.lifecycle.pod_readiness import pods_not_ready
 from trimtab.tainting.lifecycle.record import LifecycleState
 
 HOUR = 3600.0

@@ -6,14 +6,15 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Taint
-from trimtab.tainting.lifecycle.node_health import QueuedNode, failed_at
+from trimtab.tainting.lifecycle.planner import latest_taint_time
 from trimtab.tainting.lifecycle.zones import (
     FULL,
     NORMAL,
     PARTIAL,
+    QueuedNode,
     all_down,
     answered_at,
-    latest_taint_time,
+    failed_at,
     next_at,
     queued,
     rate_of,

@@ -1,4 +1,4 @@
-"""Assesses nodes, without side effects: their heartbeats, and the taints that their conditions require.
+"""Assesses the health of nodes from their heartbeats, without side effects.
 
 A kubelet sends heartbeats by renewing its Lease and by updating the node's status. A node without heartbeats is called
 *silent*. The kubelet's clock may be wrong, so its timestamps are not compared with this process's clock. Instead, this
@@ -6,11 +6,6 @@ process uses the time at which it observes a change in the timestamps. A restart
 changes. For silent nodes it uses the record of the previous process. For other nodes it uses the timestamps in the
 objects, but trusts them only after it has watched for a while (see :func:`assess_health`). All times are seconds since
 the epoch, and ``now`` is the current time.
-
-Conditions result in NoSchedule taints immediately and without a rate limit, as in nodelifecycle (v1.36). The Ready
-condition also results in a NoExecute taint, which the rate of the node's zone limits (see :mod:`.zones`). Only the keys
-of the tables below are changed, and for each key only the effect that the node lifecycle manages. Taints of other
-controllers and of administrators are preserved.
 """
 
 from __future__ import annotations
@@ -27,19 +22,7 @@ from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import NodeLifecycle
 from trimtab.kube.node_patches import Operation, add_value, expect_value
-from trimtab.kube.objects import NODE_LEASES, TERMINAL_PHASES, Lease, Node, Pod, Taint
-from trimtab.kube.rules.taints import (
-    DISK_PRESSURE,
-    MEMORY_PRESSURE,
-    NETWORK_UNAVAILABLE,
-    NO_EXECUTE,
-    NO_SCHEDULE,
-    NOT_READY,
-    PID_PRESSURE,
-    UNREACHABLE,
-    UNSCHEDULABLE,
-)
-from trimtab.tainting.deadlines import SWAPPED
+from trimtab.kube.objects import NODE_LEASES, Lease, Node
 
 RENEWAL: Final = 10.0
 """Seconds between two renewals of a kubelet's Lease: a quarter of its duration of 40 s (kubelet v1.36)."""
@@ -274,168 +257,12 @@ def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> Mar
     )
 
 
-def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
-    """Return the pods on a not-ready node that are still Ready, so that Services would keep them in their endpoints.
-
-    Pods that became ready after the node stopped being ready are left alone, because their kubelet is alive and has
-    reported them. The result depends only on the times in the objects, so it is the same after a restart. It includes
-    pods that are bound later, which upstream handles separately.
-
-    ``pods`` are those of a node that stopped being ready at the time ``since``.
-    """
-    return [
-        pod
-        for pod in pods
-        if pod.ready and pod.phase not in TERMINAL_PHASES and (pod.ready_since is None or pod.ready_since <= since)
-    ]
-
-
-class QueuedNode(Struct, frozen=True, gc=False):
-    """An entry of the queue of failed nodes. The time at which the node failed determines its position.
-
-    A new node with the same name gets a new entry.
-    """
-
-    uid: str
-    since: float
-
-
-def failed_at(node: Node, ready: str | None, now: float) -> float:
-    """Return the time at which a node stopped being ready; ``now`` if it is unknown.
-
-    If the assessed status ``ready`` differs from that of the object, the status changes now.
-    """
-    condition = node.ready_condition
-    if condition is None or condition.status != ready or condition.since is None:
-        return now
-    return condition.since
-
-
-OUT_OF_DISK: Final = "node.kubernetes.io/out-of-disk"
-"""The taint key for the condition OutOfDisk, which only kubelets before v1.13 report."""
-
 READY: Final = "Ready"
-READY_KEYS: Final = {"False": NOT_READY, "Unknown": UNREACHABLE}
-"""The taint key for each status of the Ready condition. It is the same for NoSchedule and NoExecute."""
-
-PRESSURE_KEYS: Final = {
-    "MemoryPressure": MEMORY_PRESSURE,
-    "DiskPressure": DISK_PRESSURE,
-    "PIDPressure": PID_PRESSURE,
-    "NetworkUnavailable": NETWORK_UNAVAILABLE,
-    "OutOfDisk": OUT_OF_DISK,
-}
-"""The NoSchedule taint key for each other condition with status True."""
-
 UNKNOWN: Final = "Unknown"
 MARKED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 """The conditions of a node without heartbeats that are set to Unknown: those that the kubelet reports."""
-
-NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values(), UNSCHEDULABLE})
-NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
-
-
-class TaintChange(Struct, frozen=True, gc=False):
-    """A taint to add to or to remove from a node, and the condition or state that causes the change.
-
-    Of a taint to remove, only key and effect are set. ``reason`` is a code of :mod:`trimtab.api.reasons`.
-    """
-
-    node: str
-    taint: Taint
-    add: bool
-    reason: str
-    message: str
 
 
 def unknown_already(node: Node) -> bool:
     """Return whether all conditions in :data:`MARKED` are Unknown."""
     return {each.type for each in node.conditions if each.status == UNKNOWN}.issuperset(MARKED)
-
-
-def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
-    """Return the keys of the NoSchedule taints that a node should have, each with its reason code and message.
-
-    A node without a Ready condition should have the not-ready taint, which the admission plugin TaintNodesByCondition
-    adds to every new node. If the plugin is disabled, the node lifecycle adds it. Upstream removes it from such a node.
-    The assessed status ``ready`` may be newer than the object.
-    """
-    wanted: dict[str, tuple[str, str]] = {}
-    if ready is None:
-        wanted[NOT_READY] = (reasons.NODE_NOT_READY, "the node has no Ready condition yet")
-    elif ready in READY_KEYS:
-        key = READY_KEYS[ready]
-        wanted[key] = (reason_of(key), f"condition Ready is {ready}")
-    for condition in node.conditions:
-        key = PRESSURE_KEYS.get(condition.type, "")
-        if key and condition.status == "True":
-            wanted[key] = (reasons.NODE_CONDITION, f"condition {condition.type} is True")
-    if node.unschedulable:
-        wanted[UNSCHEDULABLE] = (reasons.NODE_CORDONED, "spec.unschedulable is true")
-    return wanted
-
-
-def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[TaintChange]:
-    """Return the changes from a node's current NoSchedule taints to those that it should have, sorted by key."""
-    if ready == "True" and not node.taints and not node.unschedulable and not _any_pressure(node):
-        return []  # the common case
-    wanted = no_schedule(node, ready)
-    there = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE and taint.key in NO_SCHEDULE_KEYS}
-    changes = []
-    for key in sorted(wanted.keys() ^ there):
-        if key in wanted:
-            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
-        else:
-            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, *_why_removed(key, ready)))
-    return changes
-
-
-def _why_removed(key: str, ready: str | None) -> tuple[str, str]:
-    """Return the reason code and the message for the removal of a NoSchedule taint."""
-    if key == UNSCHEDULABLE:
-        return reasons.NODE_UNCORDONED, "spec.unschedulable is false"
-    if key in NO_EXECUTE_KEYS:
-        reason = reasons.NODE_RECOVERED if ready == "True" else reasons.NODE_CONDITION_ENDED
-        return reason, f"condition Ready is {ready}"
-    [condition] = [name for name, each in PRESSURE_KEYS.items() if each == key]
-    return reasons.NODE_CONDITION_ENDED, f"condition {condition} is not True"
-
-
-def no_execute_taints(node: Node) -> dict[str, Taint]:
-    """Return a node's NoExecute taints not-ready and unreachable, by key."""
-    if not node.taints:
-        return {}
-    return {taint.key: taint for taint in node.taints if taint.effect == NO_EXECUTE and taint.key in NO_EXECUTE_KEYS}
-
-
-def replace_outage_taint(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
-    """Return the changes that replace the NoExecute taint of a failed node with the one for its current Ready status.
-
-    The new taint keeps the time of the old one (upstream writes the current time), because the outage continues.
-    Otherwise pods would get their full toleration time again when a not-ready node becomes unreachable. ``ready`` is
-    False or Unknown, and ``there`` is the result of :func:`no_execute_taints`.
-    """
-    key = READY_KEYS[ready]
-    other = there.get(SWAPPED[key])
-    if other is None:
-        return []
-    changes = []
-    if key not in there:
-        since = now if other.time_added is None else min(now, other.time_added)
-        message = f"{key} replaces {other.key}: the same outage continues"
-        changes.append(TaintChange(node.name, Taint(key, NO_EXECUTE, "", since), True, reason_of(key), message))
-    gone = f"condition Ready is {ready}: replaced by {key}"
-    changes.append(TaintChange(node.name, Taint(other.key, NO_EXECUTE), False, reasons.NODE_CONDITION_ENDED, gone))
-    return changes
-
-
-def reason_of(key: str) -> str:
-    """Return the reason code for the taint key not-ready or unreachable."""
-    return reasons.NODE_NOT_READY if key == NOT_READY else reasons.NODE_UNREACHABLE
-
-
-def _any_pressure(node: Node) -> bool:
-    for each in node.conditions:  # noqa: SIM110 (runs for every node in every iteration; a generator takes twice as long)
-        if each.status == "True" and each.type in PRESSURE_KEYS:
-            return True
-    return False

@@ -32,16 +32,8 @@ from trimtab.kube.retry import Backoff
 from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.kube.wire.decode import decode_object
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import (
-    ANSWER_AGE,
-    READY,
-    READY_KEYS,
-    MarkUnknown,
-    ProbeResult,
-    TaintChange,
-    stamp_of,
-)
-from trimtab.tainting.lifecycle.planner import LifecyclePlan
+from trimtab.tainting.lifecycle.node_health import ANSWER_AGE, READY, MarkUnknown, ProbeResult, stamp_of
+from trimtab.tainting.lifecycle.planner import READY_KEYS, LifecyclePlan, TaintChange
 from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)

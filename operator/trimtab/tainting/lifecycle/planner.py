@@ -4,12 +4,18 @@ One iteration plans all nodes from one state of the caches. The zones are assess
 iteration that finds all zones down adds no taint (upstream has a race here). The plan is carried out in this order:
 probe nodes, set conditions to Unknown, patch taints, set pods to not ready. Each write has the observed state as a
 precondition. The next iteration plans failed writes again. All times are seconds since the epoch.
+
+Conditions result in NoSchedule taints immediately and without a rate limit, as in nodelifecycle (v1.36). The Ready
+condition also results in a NoExecute taint, which the rate of the node's zone limits (see :mod:`.zones`). Only the keys
+of the tables below are changed, and for each key only the effect that the node lifecycle manages. Taints of other
+controllers and of administrators are preserved.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,36 +24,40 @@ from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import NodeLifecycle, ZoneStatus
 from trimtab.kube.objects import Lease, Node, Taint
-from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.kube.rules.taints import (
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    NOT_READY,
+    PID_PRESSURE,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+)
+from trimtab.tainting.deadlines import SWAPPED
 from trimtab.tainting.lifecycle.node_health import (
     NEVER,
-    READY_KEYS,
     STALE_WATCH_AFTER,
     UNKNOWN,
     HealthAssessment,
     HealthVerdict,
     MarkUnknown,
     ProbeResult,
-    QueuedNode,
-    TaintChange,
     assess_health,
     extend_health,
-    failed_at,
     mark_unknown,
-    no_execute_taints,
-    no_schedule_changes,
-    reason_of,
-    replace_outage_taint,
     update_health,
 )
 from trimtab.tainting.lifecycle.record import LifecycleState
 from trimtab.tainting.lifecycle.zones import (
+    QueuedNode,
     TakenToken,
     WaitingNode,
     all_down,
     answered_at,
     describe_zone,
-    latest_taint_time,
+    failed_at,
     next_at,
     queued,
     spent_at,
@@ -55,6 +65,37 @@ from trimtab.tainting.lifecycle.zones import (
     zone_of,
     zones,
 )
+
+OUT_OF_DISK: Final = "node.kubernetes.io/out-of-disk"
+"""The taint key for the condition OutOfDisk, which only kubelets before v1.13 report."""
+
+READY_KEYS: Final = {"False": NOT_READY, "Unknown": UNREACHABLE}
+"""The taint key for each status of the Ready condition. It is the same for NoSchedule and NoExecute."""
+
+PRESSURE_KEYS: Final = {
+    "MemoryPressure": MEMORY_PRESSURE,
+    "DiskPressure": DISK_PRESSURE,
+    "PIDPressure": PID_PRESSURE,
+    "NetworkUnavailable": NETWORK_UNAVAILABLE,
+    "OutOfDisk": OUT_OF_DISK,
+}
+"""The NoSchedule taint key for each other condition with status True."""
+
+NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values(), UNSCHEDULABLE})
+NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
+
+
+class TaintChange(Struct, frozen=True, gc=False):
+    """A taint to add to or to remove from a node, and the condition or state that causes the change.
+
+    Of a taint to remove, only key and effect are set. ``reason`` is a code of :mod:`trimtab.api.reasons`.
+    """
+
+    node: str
+    taint: Taint
+    add: bool
+    reason: str
+    message: str
 
 
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
@@ -347,3 +388,97 @@ class _Queues(Struct, kw_only=True):
             f"zone {zone_name(zone.name)} is {describe_zone(zone)}"
         )
         return TaintChange(name, Taint(key, NO_EXECUTE, "", self.now), True, reason_of(key), message)
+
+
+def no_schedule(node: Node, ready: str | None) -> dict[str, tuple[str, str]]:
+    """Return the keys of the NoSchedule taints that a node should have, each with its reason code and message.
+
+    A node without a Ready condition should have the not-ready taint, which the admission plugin TaintNodesByCondition
+    adds to every new node. If the plugin is disabled, the node lifecycle adds it. Upstream removes it from such a node.
+    The assessed status ``ready`` may be newer than the object.
+    """
+    wanted: dict[str, tuple[str, str]] = {}
+    if ready is None:
+        wanted[NOT_READY] = (reasons.NODE_NOT_READY, "the node has no Ready condition yet")
+    elif ready in READY_KEYS:
+        key = READY_KEYS[ready]
+        wanted[key] = (reason_of(key), f"condition Ready is {ready}")
+    for condition in node.conditions:
+        key = PRESSURE_KEYS.get(condition.type, "")
+        if key and condition.status == "True":
+            wanted[key] = (reasons.NODE_CONDITION, f"condition {condition.type} is True")
+    if node.unschedulable:
+        wanted[UNSCHEDULABLE] = (reasons.NODE_CORDONED, "spec.unschedulable is true")
+    return wanted
+
+
+def no_schedule_changes(node: Node, ready: str | None, *, now: float) -> list[TaintChange]:
+    """Return the changes from a node's current NoSchedule taints to those that it should have, sorted by key."""
+    if ready == "True" and not node.taints and not node.unschedulable and not _any_pressure(node):
+        return []  # the common case
+    wanted = no_schedule(node, ready)
+    there = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE and taint.key in NO_SCHEDULE_KEYS}
+    changes = []
+    for key in sorted(wanted.keys() ^ there):
+        if key in wanted:
+            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE, "", now), True, *wanted[key]))
+        else:
+            changes.append(TaintChange(node.name, Taint(key, NO_SCHEDULE), False, *_why_removed(key, ready)))
+    return changes
+
+
+def _why_removed(key: str, ready: str | None) -> tuple[str, str]:
+    """Return the reason code and the message for the removal of a NoSchedule taint."""
+    if key == UNSCHEDULABLE:
+        return reasons.NODE_UNCORDONED, "spec.unschedulable is false"
+    if key in NO_EXECUTE_KEYS:
+        reason = reasons.NODE_RECOVERED if ready == "True" else reasons.NODE_CONDITION_ENDED
+        return reason, f"condition Ready is {ready}"
+    [condition] = [name for name, each in PRESSURE_KEYS.items() if each == key]
+    return reasons.NODE_CONDITION_ENDED, f"condition {condition} is not True"
+
+
+def no_execute_taints(node: Node) -> dict[str, Taint]:
+    """Return a node's NoExecute taints not-ready and unreachable, by key."""
+    if not node.taints:
+        return {}
+    return {taint.key: taint for taint in node.taints if taint.effect == NO_EXECUTE and taint.key in NO_EXECUTE_KEYS}
+
+
+def replace_outage_taint(node: Node, ready: str, there: dict[str, Taint], *, now: float) -> list[TaintChange]:
+    """Return the changes that replace the NoExecute taint of a failed node with the one for its current Ready status.
+
+    The new taint keeps the time of the old one (upstream writes the current time), because the outage continues.
+    Otherwise pods would get their full toleration time again when a not-ready node becomes unreachable. ``ready`` is
+    False or Unknown, and ``there`` is the result of :func:`no_execute_taints`.
+    """
+    key = READY_KEYS[ready]
+    other = there.get(SWAPPED[key])
+    if other is None:
+        return []
+    changes = []
+    if key not in there:
+        since = now if other.time_added is None else min(now, other.time_added)
+        message = f"{key} replaces {other.key}: the same outage continues"
+        changes.append(TaintChange(node.name, Taint(key, NO_EXECUTE, "", since), True, reason_of(key), message))
+    gone = f"condition Ready is {ready}: replaced by {key}"
+    changes.append(TaintChange(node.name, Taint(other.key, NO_EXECUTE), False, reasons.NODE_CONDITION_ENDED, gone))
+    return changes
+
+
+def reason_of(key: str) -> str:
+    """Return the reason code for the taint key not-ready or unreachable."""
+    return reasons.NODE_NOT_READY if key == NOT_READY else reasons.NODE_UNREACHABLE
+
+
+def _any_pressure(node: Node) -> bool:
+    for each in node.conditions:  # noqa: SIM110 (runs for every node in every iteration; a generator takes twice as long)
+        if each.status == "True" and each.type in PRESSURE_KEYS:
+            return True
+    return False
+
+
+def latest_taint_time(node: Node) -> float | None:
+    """Return the latest ``timeAdded`` of the NoExecute taints not-ready and unreachable; ``None`` if both lack it."""
+    times = [taint.time_added for taint in no_execute_taints(node).values() if taint.time_added is not None]
+    return max(times, default=None)

@@ -12,12 +12,11 @@ from trimtab.api.plan import rfc3339
 from trimtab.controller.expectations import Expectations
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import TERMINAL_PHASES, Pod
 from trimtab.kube.resources import PODS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import patch_conditions
 from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_health import pods_not_ready
 from trimtab.tainting.lifecycle.node_updates import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -147,3 +146,19 @@ class PodReadinessMarker:
             for key in self._wanted:  # the other refused pods may be admitted now as well
                 self._queue.expedite(key)
         return None
+
+
+def pods_not_ready(pods: Iterable[Pod], *, since: float) -> list[Pod]:
+    """Return the pods on a not-ready node that are still Ready, so that Services would keep them in their endpoints.
+
+    Pods that became ready after the node stopped being ready are left alone, because their kubelet is alive and has
+    reported them. The result depends only on the times in the objects, so it is the same after a restart. It includes
+    pods that are bound later, which upstream handles separately.
+
+    ``pods`` are those of a node that stopped being ready at the time ``since``.
+    """
+    return [
+        pod
+        for pod in pods
+        if pod.ready and pod.phase not in TERMINAL_PHASES and (pod.ready_since is None or pod.ready_since <= since)
+    ]

@@ -23,7 +23,8 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import CONFIG_MAPS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import create, get, merge_patch
-from trimtab.tainting.lifecycle.node_health import NodeHealth, QueuedNode, failed_at, unknown_already
+from trimtab.tainting.lifecycle.node_health import NodeHealth, unknown_already
+from trimtab.tainting.lifecycle.zones import QueuedNode, failed_at
 
 
 class LifecycleState(

@@ -19,7 +19,6 @@ from trimtab.api.taint_manager import NodeLifecycle, ZoneState, ZoneStatus
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
-from trimtab.tainting.lifecycle.node_health import QueuedNode, no_execute_taints
 
 NORMAL: Final = "Normal"
 PARTIAL: Final = "PartialDisruption"
@@ -135,6 +134,27 @@ class TakenToken(Struct, frozen=True, gc=False):
     spent: float
 
 
+class QueuedNode(Struct, frozen=True, gc=False):
+    """An entry of the queue of failed nodes. The time at which the node failed determines its position.
+
+    A new node with the same name gets a new entry.
+    """
+
+    uid: str
+    since: float
+
+
+def failed_at(node: Node, ready: str | None, now: float) -> float:
+    """Return the time at which a node stopped being ready; ``now`` if it is unknown.
+
+    If the assessed status ``ready`` differs from that of the object, the status changes now.
+    """
+    condition = node.ready_condition
+    if condition is None or condition.status != ready or condition.since is None:
+        return now
+    return condition.since
+
+
 def queued(before: Mapping[str, QueuedNode], failed: Mapping[str, QueuedNode], *, now: float) -> dict[str, QueuedNode]:
     """Return the queue of all failed nodes, sorted by their time of failure.
 
@@ -180,9 +200,3 @@ def answered_at(spent: float | None, rate: float, *, in_flight: int, now: float)
     """
     latest = now - max(0.0, BURST - in_flight / rate) if rate > 0.0 else now
     return latest if spent is None else max(spent, latest)
-
-
-def latest_taint_time(node: Node) -> float | None:
-    """Return the latest ``timeAdded`` of the NoExecute taints not-ready and unreachable; ``None`` if both lack it."""
-    times = [taint.time_added for taint in no_execute_taints(node).values() if taint.time_added is not None]
-    return max(times, default=None)

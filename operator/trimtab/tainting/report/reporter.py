@@ -32,7 +32,7 @@ from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_referen
 from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
 from trimtab.tainting.deadlines import Deadline, DeadlineChange, describe_deadline
 from trimtab.tainting.due_pods import DuePodReport, DuePodResult
-from trimtab.tainting.lifecycle.node_health import NO_SCHEDULE_KEYS, TaintChange
+from trimtab.tainting.lifecycle.planner import NO_SCHEDULE_KEYS, TaintChange
 
 log = logging.getLogger(__name__)
 

@@ -375,16 +375,13 @@ class TaintDeadlineTracker:
         if node is None:
             return []
         name = node.name
-        before, known = self.taints.get(name), self._seen.get(name)
-        seen = None if new is None else observe_taints(new, known, now=now, in_sync=in_sync)
-        if seen is None:
-            self._seen.pop(name, None)
-        else:
+        seen = None if new is None else observe_taints(new, self._seen.get(name), now=now, in_sync=in_sync)
+        before = self.taints.pop(name, None)
+        self._seen.pop(name, None)
+        if seen is not None:
             self._seen[name] = seen
-        if seen is not None and seen.observed:
-            self.taints[name] = seen
-        else:
-            self.taints.pop(name, None)
+            if seen.observed:
+                self.taints[name] = seen
         if self.taints.get(name) == before:
             return []
         pods = list(self._pods_on(name))

@@ -95,7 +95,7 @@ def _tainting(change: TaintChange) -> NodeTainting:
 
 def _waiting(waiting: WaitingNode) -> Kept:
     due = "" if waiting.due is None else f"; due at {rfc3339(math.ceil(waiting.due))}"
-    return _kept_node(waiting.node, waiting.reason, f"{waiting.message}{due}")
+    return _kept("Node", waiting.node, waiting.reason, f"{waiting.message}{due}")
 
 
 def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
@@ -104,11 +104,11 @@ def _cut_off(nodes: Mapping[str, Node], plan: LifecyclePlan) -> Iterator[Kept]:
     for name, node in sorted(nodes.items()):
         status = node.ready_status
         if plan.memory.all_down and status in READY_KEYS and not no_execute_taints(node):
-            yield _kept_node(name, reasons.ALL_ZONES_DOWN, f"condition Ready is {status}, but {why}")
+            yield _kept("Node", name, reasons.ALL_ZONES_DOWN, f"condition Ready is {status}, but {why}")
 
 
-def _kept_node(node: str, reason: str, message: str) -> Kept:
-    return Kept(kind="Node", namespace="", name=node, strategy=KIND, reason=reason, message=message, policy=NAME)
+def _kept(kind: str, name: str, reason: str, message: str, *, namespace: str = "", node: str = "") -> Kept:
+    return Kept(kind, namespace, name, strategy=KIND, reason=reason, message=message, policy=NAME, node=node)
 
 
 def plan_deletions(
@@ -116,8 +116,8 @@ def plan_deletions(
     spec: TaintManagerSpec,
     *,
     now: float,
-    known: Mapping[str, NodeTaints] | None = None,
-    changed: Mapping[str, Node] | None = None,
+    known: Mapping[str, NodeTaints] = {},
+    changed: Mapping[str, Node] = {},
 ) -> TaintPlan:
     """Plan the deletion of pods on nodes with NoExecute taints, regardless of the mode and userTaintRates.
 
@@ -129,7 +129,6 @@ def plan_deletions(
             taint without ``timeAdded`` applies from the time in the node's annotation, or else from now.
         changed: nodes with the taints that they will have after planned changes, by name.
     """
-    known, changed = known or {}, changed or {}
     nodes = [changed.get(node.name, node) for node in snapshot.nodes.at if node]
     seen = {node.name: observe_taints(node, known.get(node.name), now=now) for node in nodes}
     taints = {name: seen[name] for name in sorted(seen) if seen[name].observed}
@@ -172,16 +171,7 @@ def _kept_pod(pod: Pod, taints: NodeTaints) -> Kept:
     else:
         tolerated = ", ".join(format_taint(each.taint) for each in taints.observed)
         reason, message = reasons.TOLERATES_TAINTS, f"tolerates {tolerated} forever"
-    return Kept(
-        kind="Pod",
-        namespace=pod.namespace,
-        name=pod.name,
-        strategy=KIND,
-        reason=reason,
-        message=message,
-        policy=NAME,
-        node=pod.node,
-    )
+    return _kept("Pod", pod.name, reason, message, namespace=pod.namespace, node=pod.node)
 
 
 def recorded_taints(

@@ -292,16 +292,13 @@ class Reporter:
             )
             self._put(deadline.uid, _on_pod(deadline, reasons.DEADLINE_CANCELLED, "Cancel", note))
 
+    @report_safely("events")
     def due_pod_outcome(self, report: DuePodReport) -> None:
         """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly.
 
         The same refusal is reported at most once in five minutes.
         """
         self._metrics.count(report)
-        self._report_outcome(report)
-
-    @report_safely("events")
-    def _report_outcome(self, report: DuePodReport) -> None:
         uid, outcome = report.deadline.uid, report.outcome
         if report.result in _ENDED:  # the evictor logs these
             self._refusals.pop(uid, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,24 +18,17 @@ from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.report import status_writer
 
 
-def register(
-    registry: kopf.OperatorRegistry,
-    dependencies: TaintingDependencies,
-    *,
-    post: Callable[[], Coroutine[Any, Any, None]],
-) -> None:
+def register(registry: kopf.OperatorRegistry, dependencies: TaintingDependencies) -> None:
     """Register the handlers of TaintManager.
 
     The finalizer of a TaintManager delays its deletion until trimtab's annotation has been removed from all nodes, or
     until :data:`~trimtab.controller.kopf_handlers.CLEANUP_TIMEOUT` has passed.
-
-    ``post`` sends queued events. It runs from the start of the operator until its end.
     """
     tasks = BackgroundTasks()
 
     @kopf.on.startup(registry=registry)
     async def start_posting(**_: Any) -> None:
-        tasks.start(post())
+        tasks.start(dependencies.reporter.run())
 
     @kopf.on.cleanup(registry=registry)
     async def stop_posting(**_: Any) -> None:

@@ -51,4 +51,4 @@ def build(dependencies: SharedDependencies) -> dict[Resource, RegisterHandlers]:
         stale_leases=lambda: informers.stale_reason_of((LEASES,)),
         queue_metrics=dependencies.queue_metrics,
     )
-    return {TAINT_MANAGERS: lambda registry: tainting.register(registry, services, post=reporter.run)}
+    return {TAINT_MANAGERS: lambda registry: tainting.register(registry, services)}

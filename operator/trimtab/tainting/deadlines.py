@@ -62,8 +62,7 @@ def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync
     """Update the NoExecute taints of a node from the node object.
 
     A taint that was observed before with the same value and ``timeAdded`` keeps its time. A new taint applies from its
-    ``timeAdded``, or from now if ``timeAdded`` is missing or in the future. If not-ready has replaced unreachable or
-    vice versa, the earlier time is kept, because the outage continues.
+    ``timeAdded`` or from now, and the taint of an outage that continues from the time of the taint that it replaces.
 
     Args:
         node: the current object.
@@ -78,14 +77,11 @@ def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync
     if before is not None and before.uid != node.uid:
         before = None
     known = _recorded_times(node) if before is None else {_identity(each.taint): each.since for each in before.observed}
-    outage: dict[str, float] = {}
-    if before is not None and in_sync:
-        outage = {each.taint.key: each.since for each in before.observed if each.taint.key in SWAPPED}
+    replaced = before.observed if before is not None and in_sync else ()
+    outage = {each.taint.key: each.since for each in replaced if each.taint.key in SWAPPED}
     observed = []
-    taints = [taint for taint in node.taints if taint.effect == NO_EXECUTE]
-    if len(taints) > 1:
-        taints.sort(key=lambda taint: (taint.key, taint.value))
-    for taint in taints:
+    taints = (taint for taint in node.taints if taint.effect == NO_EXECUTE)
+    for taint in sorted(taints, key=lambda taint: (taint.key, taint.value)):
         since = known.get(_identity(taint))
         if since is None:
             added = now if taint.time_added is None else taint.time_added

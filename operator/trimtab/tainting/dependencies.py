@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -15,6 +15,9 @@ from trimtab.kube.clock import Clock
 
 if TYPE_CHECKING:
     from trimtab.tainting.report import Reporter
+
+REQUEST_TIMEOUT: Final = 10.0
+"""Timeout of one request in seconds. Evictions and deletions have a longer one (:mod:`.eviction_queue`)."""
 
 
 class ActionCounts(Struct):

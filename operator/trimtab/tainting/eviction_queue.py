@@ -4,13 +4,7 @@ The queue is in memory only. In a restarted process, the timers of overdue pods 
 again. A waiting pod is an entry in the queue and not a task; a fixed number of workers send the requests. The rate
 limits of user taints delay pods before they get a worker.
 
-A worker attempts to end a pod in these steps (:meth:`EvictionQueue._attempt`):
-
-1. Decide from the pod's current deadlines whether it is deleted, evicted, or no longer due.
-2. Ask the evictor for a permit. Without one, the pod backs off.
-3. Before a deletion, write the condition DisruptionTarget, so that Jobs do not count the deletion as a failure. A pod
-   that must wait for a permit is not marked, because it continues to run.
-4. Send the eviction or deletion, and wait until the watch shows that the pod is gone, or retry.
+The steps of a worker are in :meth:`EvictionQueue._attempt`.
 """
 
 from __future__ import annotations
@@ -213,19 +207,19 @@ class EvictionQueue:
     # --- an attempt ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, pod: DuePod) -> None:
-        # 1. Decide what to do. The pod may have changed since it was queued.
+        # 1. Decide from the current deadlines. The pod may have changed since it was queued.
         verdict = self._evaluate(pod)
         if verdict is None:
             return
-        # 2. Ask the evictor.
+        # 2. Ask the evictor for a permit. Without one, the pod backs off.
         permit = self._admitted(pod, verdict)
         if permit is None:
             return
-        # 3. Mark the pod before a deletion. It may change during that request.
+        # 3. Mark the pod before a deletion. A pod that waits for a permit is not marked, because it continues to run.
         evicts = verdict.action == "Evict"
         if not evicts and not await self._mark(pod, permit):
             return
-        # 4. Send the request.
+        # 4. Send the request. Then wait until the watch shows that the pod is gone, or retry.
         pod.eviction_requested |= evicts
         response = await self._dependencies.evictor.send(permit, self._dependencies.api, timeout=TIMEOUT)
         answer = outcome_of(response, done=DuePodResult.EVICTED if evicts else DuePodResult.DELETED)
@@ -271,8 +265,8 @@ class EvictionQueue:
     async def _mark(self, pod: DuePod, permit: Permit) -> bool:
         """Write the condition DisruptionTarget, so that Jobs and owners do not count the deletion as a failure.
 
-        Returns:
-            Whether to send the deletion. If not, the permit is cancelled, and the pod is requeued or finished.
+        The pod may change meanwhile. If the deletion must not be sent, cancel the permit, requeue or finish the pod,
+        and return ``False``.
         """
         evictor = self._dependencies.evictor
         response = await evictor.mark_disruption_target(

@@ -20,15 +20,12 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import NODES
 from trimtab.kube.retry import Backoff
 from trimtab.tainting.deadlines import SINCE_ANNOTATION, NodeTaints, since_annotation
-from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.dependencies import REQUEST_TIMEOUT, TaintingDependencies
 
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 8
 """Number of nodes that are patched concurrently."""
-
-TIMEOUT: Final = 10.0
-"""Timeout of one request in seconds."""
 
 REMOVE_PERIOD: Final = 0.5
 """Seconds between two attempts to remove the annotation from all nodes."""
@@ -132,7 +129,7 @@ class SinceAnnotations:
         The patch has the UID as a precondition, so that a recreated node with the same name is not modified.
         """
         patch = {"metadata": {"uid": node.uid, "annotations": {SINCE_ANNOTATION: text}}}
-        await verbs.merge_patch(self._dependencies.api, NODES, node.name, patch, timeout=TIMEOUT)
+        await verbs.merge_patch(self._dependencies.api, NODES, node.name, patch, timeout=REQUEST_TIMEOUT)
 
 
 def _annotation(node: Node) -> str | None:

@@ -5,8 +5,7 @@ as a precondition.
 
 Taints are changed with a JSON patch (RFC 6902). It addresses list elements by index, so it tests that each element is
 still the observed one. A concurrent edit of another taint is preserved. If a taint that the patch changes was edited,
-the API server refuses the whole patch. Patches that add not-ready or unreachable also test the Ready condition, so that
-a node that has recovered in the meantime is not tainted.
+the API server refuses the whole patch.
 """
 
 from __future__ import annotations
@@ -31,15 +30,12 @@ from trimtab.kube.resources import LEASES, NODES
 from trimtab.kube.retry import Backoff
 from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.kube.wire.decode import decode_object
-from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.dependencies import REQUEST_TIMEOUT, TaintingDependencies
 from trimtab.tainting.lifecycle.node_health import ANSWER_AGE, READY, MarkUnknown, ProbeResult, stamp_of
 from trimtab.tainting.lifecycle.planner import READY_KEYS, LifecyclePlan, TaintChange
 from trimtab.tainting.lifecycle.zones import TakenToken
 
 log = logging.getLogger(__name__)
-
-TIMEOUT: Final = 10.0
-"""Timeout of one request in seconds."""
 
 RETRY: Final = Backoff(initial=0.2, maximum=10.0)
 """Backoff after consecutive failures of one node. Retries never stop. Upstream logs that it requeues a node, but does
@@ -73,11 +69,11 @@ async def probe_node(api: Api, node: str, *, now: float) -> ProbeResult | None:
     Changes that the watches deliver after ``now`` are newer than the result. It is ``None`` if the node does not exist.
     """
     try:
-        found = decode_object(await verbs.get(api, NODES, node, timeout=TIMEOUT))
+        found = decode_object(await verbs.get(api, NODES, node, timeout=REQUEST_TIMEOUT))
     except NotFound:
         return None
     try:
-        lease = decode_object(await verbs.get(api, LEASES, node, namespace=NODE_LEASES, timeout=TIMEOUT))
+        lease = decode_object(await verbs.get(api, LEASES, node, namespace=NODE_LEASES, timeout=REQUEST_TIMEOUT))
     except NotFound:
         lease = None
     if not isinstance(found, Node) or not (lease is None or isinstance(lease, Lease)):
@@ -274,7 +270,7 @@ class NodeUpdater:
     async def _patch(self, name: str, operations: Iterable[Operation], *, subresource: str = "") -> str:
         """Patch a node, and return its new resource version; ``""`` if it is unknown."""
         answer = await verbs.json_patch(
-            self._dependencies.api, NODES, name, tuple(operations), subresource=subresource, timeout=TIMEOUT
+            self._dependencies.api, NODES, name, tuple(operations), subresource=subresource, timeout=REQUEST_TIMEOUT
         )
         return str((answer.get("metadata") or {}).get("resourceVersion", ""))
 
@@ -325,7 +321,7 @@ def taint_patch(node: Node, changes: Sequence[TaintChange]) -> list[Operation]:
     """Build the JSON patch of a node's taints.
 
     It tests the UID of the node, so that a recreated node with the same name is not modified, and the Ready condition
-    from which an added taint follows.
+    from which an added taint follows, so that a node that has recovered in the meantime is not tainted.
     """
     added = [_written(each.taint) for each in changes if each.add]
     removed = {(each.taint.key, each.taint.effect) for each in changes if not each.add}

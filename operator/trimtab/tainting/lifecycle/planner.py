@@ -186,10 +186,7 @@ def plan_lifecycle(
 
 
 def spend_token(memory: LifecycleState, token: TakenToken, in_flight: int, at: float) -> LifecycleState:
-    """Return the state after the request of a taken node was answered or timed out.
-
-    If the node's NoExecute taint was definitely not written, the token is not spent. A patch without a response may
-    have been applied, so its token is.
+    """Return the state after the token of a taken node was spent, because its taint was or may have been written.
 
     Args:
         memory: the state of the plan that took the node, or a later state.

@@ -16,8 +16,7 @@ from trimtab.kube.objects import TERMINAL_PHASES, Pod
 from trimtab.kube.resources import PODS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import patch_conditions
-from trimtab.tainting.dependencies import TaintingDependencies
-from trimtab.tainting.lifecycle.node_updates import TIMEOUT
+from trimtab.tainting.dependencies import REQUEST_TIMEOUT, TaintingDependencies
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,7 @@ class PodReadinessMarker:
                 namespace=pod.namespace,
                 uid=pod.uid,
                 resource_version=version,
-                timeout=TIMEOUT,
+                timeout=REQUEST_TIMEOUT,
             )
         except (Conflict, NotFound):
             return Retry()  # the pod was changed or deleted; the watch will show that

@@ -23,6 +23,7 @@ from trimtab.kube.objects import Node
 from trimtab.kube.resources import CONFIG_MAPS
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import create, get, merge_patch
+from trimtab.tainting.dependencies import REQUEST_TIMEOUT
 from trimtab.tainting.lifecycle.node_health import NodeHealth, unknown_already
 from trimtab.tainting.lifecycle.zones import QueuedNode, failed_at
 
@@ -56,11 +57,10 @@ class LifecycleState(
 def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: float) -> LifecycleState:
     """Build the record: the state without what a new process can observe or restore from the Node objects.
 
-    Its ``heard`` has the nodes that have stopped sending heartbeats and are not Unknown yet, about 100 bytes for each.
-    A new process soon observes the next heartbeat of the others. The queue position of an Unknown node follows from
-    ``lastTransitionTime`` of its Ready condition, so ``queue`` has the nodes whose Ready condition has changed since
-    they failed. The record is therefore small even if all nodes have failed, and it changes only when a node changes
-    its state. ``nodes`` are those of the iteration or newer ones.
+    Its ``heard`` has the nodes that have stopped sending heartbeats and are not Unknown yet, about 100 bytes for each,
+    and its ``queue`` those whose Ready condition has changed since they failed. The record is therefore small even if
+    all nodes have failed, and it changes only when a node changes its state. ``nodes`` are those of the iteration or
+    newer ones.
     """
     # The entries are new objects with the default ``believed``: msgspec omits a default only if it is the same object,
     # and it encodes another -inf as null, which decode_record() would refuse.
@@ -124,9 +124,6 @@ log = logging.getLogger(__name__)
 NAME: Final = "trimtab-taint-manager"
 KEY: Final = "lifecycle"
 
-TIMEOUT: Final = 10.0
-"""Timeout of one request in seconds."""
-
 WRITE_PERIOD: Final = 1.0
 """Minimum seconds between two writes. In an outage, nodes stop renewing their Leases one after another."""
 
@@ -164,7 +161,7 @@ class RecordWriter(LatestWriter[LifecycleState]):
         failures = 0
         while not until():
             try:
-                found = await get(self._api, CONFIG_MAPS, NAME, namespace=self._namespace, timeout=TIMEOUT)
+                found = await get(self._api, CONFIG_MAPS, NAME, namespace=self._namespace, timeout=REQUEST_TIMEOUT)
             except NotFound:
                 found = {}
             except (ApiError, Unreachable) as error:
@@ -181,10 +178,10 @@ class RecordWriter(LatestWriter[LifecycleState]):
         text = encode_record(truncate_record(value))
         body: dict[str, Any] = {"data": {KEY: text}}
         try:
-            await merge_patch(self._api, CONFIG_MAPS, NAME, body, namespace=self._namespace, timeout=TIMEOUT)
+            await merge_patch(self._api, CONFIG_MAPS, NAME, body, namespace=self._namespace, timeout=REQUEST_TIMEOUT)
         except NotFound:
             body["metadata"] = {"name": NAME, "namespace": self._namespace}
-            await create(self._api, CONFIG_MAPS, body, namespace=self._namespace, timeout=TIMEOUT)
+            await create(self._api, CONFIG_MAPS, body, namespace=self._namespace, timeout=REQUEST_TIMEOUT)
         self.problem = ""
 
     def _failed(self, error: Exception, *, retried: bool) -> None:  # noqa: ARG002  each is reported the same

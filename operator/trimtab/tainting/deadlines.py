@@ -62,7 +62,7 @@ def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync
     """Update the NoExecute taints of a node from the node object.
 
     A taint that was observed before with the same value and ``timeAdded`` keeps its time. A new taint applies from its
-    ``timeAdded`` or from now, and the taint of an outage that continues from the time of the taint that it replaces.
+    ``timeAdded`` or from now, but from the time of the taint that it replaces if the same outage continues.
 
     Args:
         node: the current object.

@@ -59,10 +59,10 @@ STUCK_NODES_PERIOD: Final = 10.0
 
 
 class ClusterObserver:
-    """Processes the events of the lister, which already reflects them.
+    """Processes the changes of nodes, pods and Leases. The lister must already reflect them.
 
-    It feeds them to the deadline tracker, and forwards changed deadlines, nodes and Leases to the tasks, which are
-    ``None`` in Observe mode.
+    Nodes and pods go to the deadline tracker, and changed deadlines to the tasks and the reporter. Nodes and Leases
+    also go to the tasks. In Observe mode, ``tasks`` is ``None``.
     """
 
     def __init__(self, dependencies: TaintingDependencies) -> None:

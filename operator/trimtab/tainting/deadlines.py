@@ -62,7 +62,8 @@ def observe_taints(node: Node, before: NodeTaints | None, *, now: float, in_sync
     """Update the NoExecute taints of a node from the node object.
 
     A taint that was observed before with the same value and ``timeAdded`` keeps its time. A new taint applies from its
-    ``timeAdded`` or from now, but from the time of the taint that it replaces if the same outage continues.
+    ``timeAdded``, or from now if ``timeAdded`` is missing or in the future. If not-ready has replaced unreachable or
+    vice versa, the earlier time is kept, because the outage continues.
 
     Args:
         node: the current object.
@@ -372,12 +373,15 @@ class TaintDeadlineTracker:
             return []
         name = node.name
         seen = None if new is None else observe_taints(new, self._seen.get(name), now=now, in_sync=in_sync)
-        before = self.taints.pop(name, None)
-        self._seen.pop(name, None)
-        if seen is not None:
+        before = self.taints.get(name)
+        if seen is None:
+            self._seen.pop(name, None)
+        else:
             self._seen[name] = seen
-            if seen.observed:
-                self.taints[name] = seen
+        if seen is not None and seen.observed:
+            self.taints[name] = seen
+        else:
+            self.taints.pop(name, None)
         if self.taints.get(name) == before:
             return []
         pods = list(self._pods_on(name))

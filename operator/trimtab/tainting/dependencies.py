@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab.tainting.report import Reporter
 
 REQUEST_TIMEOUT: Final = 10.0
-"""Timeout of one request in seconds. Evictions and deletions have a longer one (:mod:`.eviction_queue`)."""
+"""Timeout in seconds of one request, except those about a pod to evict (:mod:`.eviction_queue`)."""
 
 
 class ActionCounts(Struct):

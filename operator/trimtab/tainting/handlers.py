@@ -22,7 +22,8 @@ def register(registry: kopf.OperatorRegistry, dependencies: TaintingDependencies
     """Register the handlers of TaintManager.
 
     The finalizer of a TaintManager delays its deletion until trimtab's annotation has been removed from all nodes, or
-    until :data:`~trimtab.controller.kopf_handlers.CLEANUP_TIMEOUT` has passed.
+    until :data:`~trimtab.controller.kopf_handlers.CLEANUP_TIMEOUT` has passed. The reporter sends events from the start
+    of the operator until its end.
     """
     tasks = BackgroundTasks()
 

@@ -57,10 +57,10 @@ class LifecycleState(
 def build_record(memory: LifecycleState, nodes: Mapping[str, Node], *, now: float) -> LifecycleState:
     """Build the record: the state without what a new process can observe or restore from the Node objects.
 
-    Its ``heard`` has the nodes that have stopped sending heartbeats and are not Unknown yet, about 100 bytes for each,
-    and its ``queue`` those whose Ready condition has changed since they failed. The record is therefore small even if
-    all nodes have failed, and it changes only when a node changes its state. ``nodes`` are those of the iteration or
-    newer ones.
+    Its ``heard`` has the nodes that have stopped sending heartbeats and are not Unknown yet, about 100 bytes for each.
+    Its ``queue`` has the nodes whose Ready condition has changed since they failed: the position of the others follows
+    from ``lastTransitionTime`` of that condition. The record is therefore small even if all nodes have failed, and it
+    changes only when a node changes its state. ``nodes`` are those of the iteration or newer ones.
     """
     # The entries are new objects with the default ``believed``: msgspec omits a default only if it is the same object,
     # and it encodes another -inf as null, which decode_record() would refuse.

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.joint import JointCluster, own_joint_cluster
+from tests.fixtures.joint import JointCluster, deploy_on, own_joint_cluster
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import at, make_namespace
 from tests.fixtures.tenant import Tenant, restricted_pod
 from trimtab.api import reasons
-from trimtab.kube.resources import PODS, PRIORITY_CLASSES
+from trimtab.kube.resources import PODS
 
 STRATEGY = "RemovePodsViolatingInterPodAntiAffinity"
 STRATEGIES = {STRATEGY: {"enabled": True}}
@@ -106,9 +106,15 @@ def with_pods_of(joint: JointCluster, app: str) -> str:
     return min(joint.where(app))
 
 
+def spare_nodes(joint: JointCluster) -> None:
+    """Add nodes with room for every pod of the bank: only the rules of this project keep the pods where they are."""
+    joint.group("spare", replicas=2, minimum=2, maximum=2)
+
+
 def test_bare_pod_bound_by_name_evicts_no_other_pod(joint: JointCluster) -> None:
-    """a1.yaml, with the node and with all three nodes as the domain."""
+    """a1.yaml, with the node and with three of five nodes as the domain."""
     tenant, node = Tenant(joint.cluster), with_pods_of(joint, "ledger")
+    spare_nodes(joint)
     before = uids(joint, "bank", "kube-system")
     for name, key in (("hostile-1", "kubernetes.io/hostname"), ("hostile-2", "pool")):
         tenant.create_pod(name, nodeName=node, affinity=terms(key, namespaceSelector=OTHERS))
@@ -128,9 +134,32 @@ def test_bare_pod_bound_by_name_evicts_no_other_pod(joint: JointCluster) -> None
     assert set(found.values()) == {reasons.CAUSE_OF_LOWER_PRIORITY}
 
 
+def test_pod_of_low_priority_evicts_no_pod_of_high_priority(joint: JointCluster) -> None:
+    """prio.py: without permission for other namespaces, and with it."""
+    tenant, node = Tenant(joint.cluster), with_pods_of(joint, "ledger")
+    joint.priority_class("high", 1_000_000)
+    joint.priority_class("low", -1000)
+    deploy_on(joint, "vault", 5, [node], cpu="100m", priorityClassName="high")
+    spare_nodes(joint)
+    before = uids(joint, "bank", "kube-system")
+    rule = terms("kubernetes.io/hostname", labelSelector={"matchLabels": {"app": "vault"}}, namespaceSelector=OTHERS)
+    tenant.create_pod("hostile", nodeName=node, priorityClassName="low", affinity=rule)
+    joint.write_policy(strategies=STRATEGIES, namespaces={"include": ["bank"]})
+
+    found = kept(after_cycles(joint))
+    assert (evicted(joint), uids(joint, "bank", "kube-system")) == ([], before)
+    assert list(found.values()) == [reasons.CAUSED_FROM_OTHER_NAMESPACE] * 5
+
+    joint.write_policy(strategies=STRATEGIES, namespaces={"include": ["bank"]}, crossNamespace="Allow")
+    found = kept(after_cycles(joint))
+    assert (evicted(joint), uids(joint, "bank", "kube-system")) == ([], before)
+    assert list(found.values()) == [reasons.CAUSE_OF_LOWER_PRIORITY] * 5
+
+
 def test_replica_set_bound_by_name_evicts_no_pod(joint: JointCluster) -> None:
     """leak.yaml: its pods stay, because its template names their node, to which they would return."""
     tenant, node = Tenant(joint.cluster), with_pods_of(joint, "pay")
+    spare_nodes(joint)
     before = uids(joint, "bank", "kube-system")
     everywhere = terms("pool", labelSelector={"matchLabels": {"app": "pay"}}, namespaceSelector={})
     replica_set(tenant, "spy", nodeName=node, affinity=everywhere)
@@ -138,35 +167,49 @@ def test_replica_set_bound_by_name_evicts_no_pod(joint: JointCluster) -> None:
 
     found = kept(after_cycles(joint))
     assert (evicted(joint), uids(joint, "bank", "kube-system")) == ([], before)
-    assert {reason for key, reason in found.items() if key.startswith("tenant/spy")} == {reasons.NO_PLACE}
-    assert {reason for key, reason in found.items() if key.startswith("bank/pay")} == {
+    assert {reason for key, reason in found.items() if key.startswith("tenant/spy")} == {reasons.REPLACEMENT_LARGER}
+    assert [reason for key, reason in found.items() if key.startswith("bank/pay")] == [
         reasons.CAUSED_FROM_OTHER_NAMESPACE
-    }
-
-    tenant.client.request("DELETE", "/apis/apps/v1/namespaces/tenant/replicasets/spy")
-    joint.client.request("POST", PODS.path(namespace="bank"), one_of_a_kind(node))
-    before |= uids(joint, "bank")
-    only = terms("kubernetes.io/hostname", labelSelector={"matchLabels": {"kind": "one"}}, namespaceSelector={})
-    replica_set(tenant, "next", nodeName=node, affinity=only)
-    found = kept(after_cycles(joint))
-    assert (evicted(joint), uids(joint, "bank", "kube-system")) == ([], before)
-    assert {reason for key, reason in found.items() if key.startswith("tenant/next")} == {reasons.REPLACEMENT_LARGER}
+    ] * 6
 
 
-def one_of_a_kind(node: str) -> dict[str, Any]:
-    """A pod of the bank that only one node has."""
-    return restricted_pod("one", labels={"kind": "one"}, nodeName=node)
+def test_pod_bound_by_name_is_evicted_itself(joint: JointCluster) -> None:
+    """The tenant's ReplicaSet adopts a pod that names its node, so that its replacement can run elsewhere.
+
+    The policy allows causes from other namespaces, and the tenant's pod has the higher priority: the pod of the bank
+    would be evicted if a scheduler had placed the tenant's pod.
+    """
+    tenant, node = Tenant(joint.cluster), with_pods_of(joint, "pay")
+    joint.priority_class("high", 1000)
+    deploy_on(joint, "solo", 1, [node], cpu="100m")
+    joint.cordon(node)
+    joint.resize("solo", 2)  # the only pod of an owner is not evicted
+    joint.until_running("solo", 2)
+    joint.cordon(node, on=False)
+    selected = {"labelSelector": {"matchLabels": {"app": "solo"}}, "namespaceSelector": {}}
+    spec = {"priorityClassName": "high", "affinity": terms("kubernetes.io/hostname", **selected)}
+    tenant.create_pod("by-name", labels={"app": "loud"}, nodeName=node, **spec)
+    replica_set(tenant, "loud", **spec)
+    joint.until(lambda: pods_of(tenant)["by-name"]["metadata"].get("ownerReferences"), "the pod is adopted")
+    joint.until(lambda: pods_of(tenant)["by-name"]["status"]["phase"] == "Running", "the pod runs")
+    before = uids(joint, "bank", "kube-system")
+    joint.write_policy(strategies=STRATEGIES, namespaces={}, crossNamespace="Allow")
+
+    after_cycles(joint)
+    assert (evicted(joint), uids(joint, "bank", "kube-system")) == (["tenant/by-name"], before)
+    (replacement,) = pods_of(tenant).values()
+    assert replacement["spec"]["nodeName"] != node
+
+
+def pods_of(tenant: Tenant) -> dict[str, dict[str, Any]]:
+    """The tenant's pods that are not being deleted, by name."""
+    pods = tenant.client.request("GET", PODS.path(namespace=tenant.namespace))["items"]
+    return {pod["metadata"]["name"]: pod for pod in pods if not pod["metadata"].get("deletionTimestamp")}
 
 
 def test_allow_evicts_only_pods_of_lower_priority(joint: JointCluster) -> None:
     """The scheduler placed the pod that states the rule; the others broke the rule by a label that came later."""
-    priority = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "data"},
-        "value": 100,
-    }
-    joint.client.request("POST", PRIORITY_CLASSES.path(), priority)
+    joint.priority_class("data", 100)
     make_namespace(joint.client, "data")
     joint.pods_namespace = "data"
     rule = terms("pool", labelSelector={"matchLabels": {"loud": "yes"}}, namespaceSelector={})

@@ -27,7 +27,7 @@ from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyReques
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
-from trimtab.kube.verbs import merge_patch
+from trimtab.kube.verbs import METADATA_ONLY, merge_patch
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ async def write_status(
     *,
     namespace: str = "",
     uid: str | None = None,
+    accept: str = "",
     retry: Backoff = RETRY,
     clock: Clock = SYSTEM_CLOCK,
 ) -> dict[str, Any]:
@@ -66,11 +67,12 @@ async def write_status(
         status: the complete status.
         namespace: namespace of the object; empty if it is cluster-scoped.
         uid: expected UID of the object, as a precondition of the write; ``None`` for no precondition.
+        accept: the media type of the response, see :func:`~trimtab.kube.verbs.merge_patch`.
         retry: the backoff after transient errors.
         clock: provides the time.
 
     Returns:
-        The object as the API server stored it.
+        The object as the API server stored it, or its metadata, depending on ``accept``.
 
     Raises:
         NotFound: the object does not exist.
@@ -85,7 +87,14 @@ async def write_status(
     while True:
         try:
             return await merge_patch(
-                api, resource, name, body, namespace=namespace, subresource="status", timeout=REQUEST_TIMEOUT
+                api,
+                resource,
+                name,
+                body,
+                namespace=namespace,
+                subresource="status",
+                accept=accept,
+                timeout=REQUEST_TIMEOUT,
             )
         except TRANSIENT:
             if retry.exhausted(failures):
@@ -278,7 +287,7 @@ class StatusWriter(LatestWriter[S]):
         return self._should_write(self._written, self.value, written=self._written_at, now=self._clock.now())
 
     async def _send(self, value: S) -> None:
-        await write_status(self._api, self._resource, self._name, value, retry=NO_RETRY)
+        await write_status(self._api, self._resource, self._name, value, accept=METADATA_ONLY, retry=NO_RETRY)
         self._deleted = False
 
     def _failed(self, error: Exception, *, retried: bool) -> None:

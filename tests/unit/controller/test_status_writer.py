@@ -13,6 +13,7 @@ from trimtab.api import base
 from trimtab.controller.status_writer import RETRY, StatusWriter, write_status, write_when
 from trimtab.kube.api import ApiError, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.resources import TAINT_MANAGERS
+from trimtab.kube.verbs import METADATA_ONLY
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -56,6 +57,7 @@ async def test_only_the_status_subresource_is_patched(api: FakeApi, writer: Stat
     await writer.flush(1.0)
     [call] = api.calls
     assert (call.path, call.content_type) == (f"{PATH}/status", "application/merge-patch+json")
+    assert call.accept == METADATA_ONLY, "a response with the status has tens of kilobytes"
     assert call.body == {"status": {"number": 1, "word": None}}
 
 

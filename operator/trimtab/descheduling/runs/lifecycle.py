@@ -96,14 +96,27 @@ def read_run(body: Mapping[str, Any]) -> Run | None:
     except msgspec.ValidationError as error:
         log.warning("Failed to decode DeschedulingRun %s; ignoring the run: %s", metadata.get("name"), error)
         return None
-    version = str(metadata.get("resourceVersion", ""))
-    return Run(
+    run = Run(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
-        version=int(version) if version.isdecimal() else 0,
+        version=0,
         plan=plan,
         approved=spec.get("approved") is True,
         status=status,
+        generation=0,
+    )
+    return with_metadata(run, metadata)
+
+
+def with_metadata(run: Run, metadata: Mapping[str, Any]) -> Run:
+    """Return the run with the version and the generation that the metadata contain, such as those after a write.
+
+    An approval that preceded the write arrives with the watch event of the write.
+    """
+    version = str(metadata.get("resourceVersion", ""))
+    return msgspec.structs.replace(
+        run,
+        version=int(version) if version.isdecimal() else 0,
         generation=int(metadata.get("generation", 0)),
     )
 

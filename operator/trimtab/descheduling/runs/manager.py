@@ -25,7 +25,7 @@ from trimtab.disruption.outcome import Outcome
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import DESCHEDULING_RUNS
-from trimtab.kube.verbs import create, delete, list_objects
+from trimtab.kube.verbs import METADATA, create, delete, list_objects
 
 log = logging.getLogger(__name__)
 
@@ -224,16 +224,16 @@ class RunManager:
 
     async def _create(self, plan: RunPlan) -> Run:
         for attempt in range(MOST_NAMES):
-            name = record.run_name(plan.policy, plan.time.timestamp(), attempt=attempt)
+            body = record.manifest(record.run_name(plan.policy, plan.time.timestamp(), attempt=attempt), plan)
             try:
-                body = await create(self._api, DESCHEDULING_RUNS, record.manifest(name, plan))
+                answer = await create(self._api, DESCHEDULING_RUNS, body, accept=METADATA)
             except Conflict:
                 if attempt + 1 == MOST_NAMES:
                     raise
                 continue
-            run = read_run(body)
+            run = read_run({**body, "metadata": answer["metadata"]})
             assert run is not None, "what was written can be read"
-            self._runs[name] = run
+            self._runs[run.name] = run
             return run
         raise AssertionError("unreachable")
 
@@ -251,8 +251,10 @@ class RunManager:
         status = lifecycle.with_generation(status, latest.generation)
         changed = msgspec.structs.replace(latest, status=status)
         try:
-            answer = await write_status(self._api, DESCHEDULING_RUNS, run.name, status, clock=self._clock)
-            changed = read_run(answer) or changed
+            answer = await write_status(
+                self._api, DESCHEDULING_RUNS, run.name, status, accept=METADATA, clock=self._clock
+            )
+            changed = lifecycle.with_metadata(changed, answer["metadata"])
             self._unwritten.pop(run.name, None)
         except NotFound:  # the run was deleted, and the watch may miss the event
             self.forget(run.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tests.fakes.api import FakeApi
@@ -10,6 +12,7 @@ from tests.unit.descheduling.runs.runs import made, move, policy
 from trimtab.descheduling.runs.lifecycle import Run, read_run
 from trimtab.descheduling.runs.manager import RunManager
 from trimtab.descheduling.runs.record import run_plan
+from trimtab.kube.verbs import METADATA
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -51,3 +54,22 @@ async def test_decoded_run_has_the_generation_of_the_object() -> None:
     run = read_run(api.set_generation(7))
     assert run is not None
     assert run.generation == 7
+
+
+async def test_approval_before_a_write_whose_response_has_only_metadata_is_noticed() -> None:
+    api, manager, run = await a_pending_run()
+    [(path, body)] = api.objects.items()
+    approved = copy.deepcopy(api.put(path, {**body, "spec": {**body["spec"], "approved": True}}))
+    written = await manager.note(run, run.status)
+    assert not written.approved
+    assert not manager.observe(approved), "older than the write"
+
+    assert manager.observe(api.objects[path])
+    [run] = manager.runs
+    assert run.approved
+
+
+async def test_responses_to_writes_have_only_metadata() -> None:
+    api, manager, run = await a_pending_run()
+    await manager.note(run, run.status)
+    assert [call.accept for call in api.calls] == [METADATA] * 3, "its creation, its status, and this"

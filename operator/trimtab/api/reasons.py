@@ -128,6 +128,9 @@ WINDOW_CLOSED: Final = "WindowClosed"
 """The policy's window closed before this pod was evicted. The pod is evaluated again in the next window."""
 SHUTTING_DOWN: Final = "ShuttingDown"
 """trimtab is shutting down and starts no further eviction. The next leader evaluates the pod again."""
+POLICY_CHANGED: Final = "PolicyChanged"
+"""The policy was changed or deleted, or began to conflict with another one, before this pod was evicted. If the policy
+exists and is valid, its next cycle evaluates the pod again."""
 TAINT_DEADLINE: Final = "TaintDeadline"
 """The pod is due to be evicted within ten minutes because of a NoExecute taint on its node, so moving it now would
 disrupt its owner twice. The message contains the taint and the toleration."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from trimtab.api import reasons
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduler_status import RUN_NOW, TRY_AGAIN, EvictionMemory, LastRun
@@ -28,6 +29,8 @@ from trimtab.descheduling.report.status import CycleResult, PolicyStatus
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import RunManager
 from trimtab.descheduling.usage_reader import UsageReader
+from trimtab.disruption.executor import STOPPING
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES
@@ -164,6 +167,15 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         self._stop_acting.set()
         self.wake()
 
+    def _stop_refusal(self) -> Refusal:
+        """Return why evictions of the cycle in progress have not started after it was interrupted."""
+        if self.closing and not self.deleted:
+            return STOPPING
+        return Refusal(
+            reasons.POLICY_CHANGED,
+            "the policy was changed or deleted, or conflicts with another one; the eviction had not started",
+        )
+
     def _resume(self, status: Mapping[str, Any]) -> None:
         """Restore the state that an earlier process wrote to the status.
 
@@ -285,6 +297,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
             self._deps,
             runs=self._runs,
             stop=self._stop_acting,
+            stop_refusal=self._stop_refusal,
             on_acting=self._acting_started,
             on_outcome=self._status.count_outcome,
             memory=self._status.memory_for(generation=policy.metadata.generation, try_again=self._try_again),

@@ -62,6 +62,7 @@ class Cycle:
         deps: dependencies, shared by all policies.
         runs: records the plan and its outcomes in DeschedulingRuns.
         stop: event that stops evicting when it is set. Evictions in flight are finished.
+        stop_refusal: returns why it was set.
         on_acting: called before the first eviction with a progress message, the memory to persist, and the summary of
             the cycle so far.
         on_outcome: called with each outcome of a planned eviction.
@@ -77,6 +78,7 @@ class Cycle:
         *,
         runs: RunManager,
         stop: asyncio.Event,
+        stop_refusal: Callable[[], Refusal],
         on_acting: Callable[[str, EvictionMemory, LastRun], Awaitable[None]],
         on_outcome: Callable[[Outcome], None],
         memory: EvictionMemory,
@@ -87,6 +89,7 @@ class Cycle:
         self._deps = deps
         self._runs = runs
         self._stop = stop
+        self._stop_refusal = stop_refusal
         self._on_acting = on_acting
         self._on_outcome = on_outcome
         self._usage = usage
@@ -331,6 +334,7 @@ class Cycle:
                     not_ready_reason=deps.stale,
                     observe=observe,
                     deadline_refusal=deadline_refusal,
+                    stop_refusal=self._stop_refusal,
                 )
 
     def _use_measurement(self, usage: Usage) -> None:

@@ -47,6 +47,7 @@ class FakeExecutor:
     def __init__(self, clock: LoopClock, evictor: Evictor) -> None:
         self.clock = clock
         self.calls: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
         self.takes = 0.0
         self.reason = "Evicted"
         self.evictor = evictor
@@ -57,6 +58,7 @@ class FakeExecutor:
         try:
             async with asyncio.timeout(self.takes):
                 await stop.wait()
+                self.refusals.append(arguments["stop_refusal"]().reason)
         except TimeoutError:
             pass
         result = EVICTED if self.reason == "Evicted" else "Skipped"
@@ -315,6 +317,7 @@ async def test_new_generation_stops_old_evictions_and_runs() -> None:
         assert desk.condition("Progressing") == ("True", "CycleRunning")
         desk.write(mode="Simulate", interval="10m", generation=2)
         await asyncio.sleep(1)
+        assert desk.executor.refusals == ["PolicyChanged"]
         assert desk.runs == 2
         assert desk.status["observedGeneration"] == 2
         assert desk.condition("Progressing") == ("False", "Idle")
@@ -456,6 +459,7 @@ async def test_stop_ends_evictions_and_loop() -> None:
         desk.stopped.set()
         await asyncio.sleep(1)
         assert task.done()
+    assert desk.executor.refusals == ["ShuttingDown"]
     assert desk.status["lastRun"]["completed"]
 
 
@@ -819,7 +823,7 @@ async def test_new_conflict_stops_evictions() -> None:
         assert desk.condition("Progressing") == ("True", "CycleRunning")
         desk.services.policies.update("fill", "u2", FILL)
         await asyncio.sleep(1)
-        assert desk.executor.calls[0]["stop"].is_set()
+        assert desk.executor.refusals == ["PolicyChanged"]
         assert desk.condition("Degraded") == ("True", "PolicyConflict")
         await asyncio.sleep(3600)
         assert len(desk.executor.calls) == 1

@@ -559,6 +559,14 @@ async def test_stop_ends_all_kinds_of_waiting():
     assert {outcome.reason for outcome in outcomes[3:]} == {reasons.SHUTTING_DOWN}
 
 
+async def test_reason_for_which_an_execution_was_stopped_is_reported():
+    world, stop = World(), asyncio.Event()
+    stop.set()
+    refusal = Refusal(reasons.POLICY_CHANGED, "the policy was changed")
+    [outcome] = await world.execute(world.plan(world.add("web-1")), stop=stop, stop_refusal=lambda: refusal)
+    assert (outcome.result, outcome.reason, outcome.message) == (SKIPPED, refusal.reason, refusal.message)
+
+
 async def test_no_request_while_caches_are_stale():
     world = World()
     pods = [world.add("web-1"), world.add("web-2")]

@@ -213,7 +213,13 @@ OUTCOMES_BYTES: Final = 256 * 1024
 LONGEST_MESSAGE: Final = 256
 
 NOT_ATTEMPTED: Final = frozenset(
-    {reasons.CYCLE_DEADLINE, reasons.WINDOW_CLOSED, reasons.SHUTTING_DOWN, reasons.LEASE_LOST}
+    {
+        reasons.CYCLE_DEADLINE,
+        reasons.WINDOW_CLOSED,
+        reasons.SHUTTING_DOWN,
+        reasons.POLICY_CHANGED,
+        reasons.LEASE_LOST,
+    }
 )
 """Reason codes of actions that were not attempted. If the run was approved, they are attempted later."""
 

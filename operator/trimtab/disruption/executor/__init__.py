@@ -4,6 +4,6 @@
 replaces single replicas by restarting their Deployment. :mod:`.events` logs outcomes and emits events.
 """
 
-from trimtab.disruption.executor.executor import CYCLE_DEADLINE_EXCEEDED, Executor, ExecutorSettings
+from trimtab.disruption.executor.executor import CYCLE_DEADLINE_EXCEEDED, STOPPING, Executor, ExecutorSettings
 
-__all__ = ["CYCLE_DEADLINE_EXCEEDED", "Executor", "ExecutorSettings"]
+__all__ = ["CYCLE_DEADLINE_EXCEEDED", "STOPPING", "Executor", "ExecutorSettings"]

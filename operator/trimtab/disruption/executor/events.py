@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from trimtab.api.plan import SURGE, Evict
-from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN, WINDOW_CLOSED
+from trimtab.api.reasons import CYCLE_DEADLINE, POLICY_CHANGED, SHUTTING_DOWN, WINDOW_CLOSED
 from trimtab.controller.reporter import pod_fields
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
@@ -56,6 +56,10 @@ def report_outcome(outcome: Outcome, *, policy: ObjectReference, recorder: Recor
         )
 
 
+_NOT_STARTED: Final = frozenset({CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN, POLICY_CHANGED})
+"""Reasons that may apply to thousands of pods at once. They are logged at level DEBUG."""
+
+
 def _log(outcome: Outcome) -> None:
     action = outcome.action
     if outcome.result in {EVICTED, STARTED}:
@@ -73,7 +77,7 @@ def _log(outcome: Outcome) -> None:
     level = logging.INFO
     if outcome.result in {REFUSED, FAILED}:
         level = logging.WARNING
-    elif outcome.reason in {CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN}:  # may apply to thousands of pods at once
+    elif outcome.reason in _NOT_STARTED:
         level = logging.DEBUG
     log.log(level, "Did not evict pod %s from node %s: %s", action.key, action.node, outcome.message, extra=fields)
 

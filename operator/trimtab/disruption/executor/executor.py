@@ -71,6 +71,9 @@ NotReady = Callable[[], str | None]
 CYCLE_DEADLINE_EXCEEDED: Final = Refusal(CYCLE_DEADLINE, "the cycle's deadline passed before the eviction started")
 """The default refusal for actions that were not started before the deadline."""
 
+STOPPING: Final = Refusal(SHUTTING_DOWN, "trimtab is stopping; the eviction had not started")
+"""The default refusal for actions that were not started before the execution was stopped."""
+
 _TAKEN: Final = frozenset({EVICTED, STARTED})
 """Results that mean that the owner has lost a pod or will lose it soon."""
 
@@ -122,6 +125,7 @@ class ExecutionOptions(Struct, frozen=True, kw_only=True):
     observe: Callable[[Outcome], None] | None = None
     grace_period: int | None = None
     deadline_refusal: Refusal = CYCLE_DEADLINE_EXCEEDED
+    stop_refusal: Callable[[], Refusal] = lambda: STOPPING
 
 
 class Executor:
@@ -183,6 +187,7 @@ class Executor:
         observe: Callable[[Outcome], None] | None = None,
         grace_period: int | None = None,
         deadline_refusal: Refusal = CYCLE_DEADLINE_EXCEEDED,
+        stop_refusal: Callable[[], Refusal] = lambda: STOPPING,
     ) -> list[Outcome]:
         """Evict the pods of a plan until the deadline.
 
@@ -205,6 +210,7 @@ class Executor:
             observe: called with every outcome of this call.
             grace_period: termination grace period in seconds; ``None`` for each pod's own.
             deadline_refusal: the reason and message of actions that were not attempted before the deadline.
+            stop_refusal: returns those of actions that were not attempted before ``stop`` was set.
 
         Returns:
             An outcome for every action, in the order of ``actions``.
@@ -221,6 +227,7 @@ class Executor:
             observe=observe,
             grace_period=grace_period,
             deadline_refusal=deadline_refusal,
+            stop_refusal=stop_refusal,
         )
         return await Execution(actions, self._dependencies, options).run()
 
@@ -590,11 +597,10 @@ class Execution:
         )
 
     def _give_up(self) -> None:
-        """Finish all actions that are not in flight, because the deadline has passed or the process is stopping."""
-        if self._options.stop.is_set():
-            late = AttemptResult(SKIPPED, SHUTTING_DOWN, "trimtab is stopping; the eviction had not started")
-        else:
-            late = AttemptResult(SKIPPED, self._options.deadline_refusal.reason, self._options.deadline_refusal.message)
+        """Finish all actions that are not in flight, because the deadline has passed or the execution was stopped."""
+        options = self._options
+        refusal = options.stop_refusal() if options.stop.is_set() else options.deadline_refusal
+        late = AttemptResult(SKIPPED, refusal.reason, refusal.message)
         for recheck, queue in self._rechecking.items():
             recheck.cancel()
             self._abandoned.append(recheck)

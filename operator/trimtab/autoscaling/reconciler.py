@@ -1,7 +1,7 @@
 """Reconciles the ClusterAutoscaler: observes the cluster, plans, acts and reports, once per iteration.
 
-Slow work runs in tasks: requests to providers, drains, writes to nodes, and the status. An iteration starts the tasks
-and does not wait for them. Their outcomes are in the report of a later iteration.
+Slow work runs in tasks: requests to providers, drains, writes to nodes, and the status. An iteration starts the tasks,
+and waits two seconds at most for scale-ups. Other outcomes are in the report of a later iteration.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ FAILED: Final = "Failed"
 
 
 DELETED: Final = "Deleted"
-"""The API server granted the deletion of a pod on a tainted node after its deadline; PodDisruptionBudgets are ignored.
-"""
+"""The API server granted the deletion of a pod, for example on a tainted node after its deadline. Deletions ignore
+PodDisruptionBudgets."""
 
 
 class AttemptResult(Struct, frozen=True):

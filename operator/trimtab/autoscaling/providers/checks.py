@@ -1,6 +1,6 @@
 """Checks whether a group can be scaled before any request is sent.
 
-The checks use only the group itself.
+The checks use only the group, and the number of machines that the provider has read.
 """
 
 from __future__ import annotations

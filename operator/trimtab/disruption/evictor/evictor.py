@@ -134,7 +134,7 @@ class EvictionRecord(Struct, frozen=True, kw_only=True):
 
 
 class Evictor:
-    """Admits, sends and records evictions of pods for all controllers of the process.
+    """Admits and records evictions of pods for all controllers of the process, and sends most of them.
 
     Attributes:
         budgets: the outstanding disruptions of PodDisruptionBudgets.

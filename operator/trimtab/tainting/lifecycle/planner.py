@@ -83,6 +83,7 @@ PRESSURE_KEYS: Final = {
 
 NO_SCHEDULE_KEYS: Final = frozenset({*READY_KEYS.values(), *PRESSURE_KEYS.values(), UNSCHEDULABLE})
 NO_EXECUTE_KEYS: Final = frozenset(READY_KEYS.values())
+"""The keys of the NoExecute taints of failed nodes. Other NoExecute taints are those of users."""
 
 
 class TaintChange(Struct, frozen=True, gc=False):

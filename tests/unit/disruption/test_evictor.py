@@ -142,6 +142,19 @@ async def test_victim_of_two_preemptors_is_evicted_once():
     admitted(world, pod, TAINTS, deadline=0.0, how="Delete", grace_period=0)
 
 
+async def test_preemption_waits_for_a_request_that_was_sent():
+    world = World()
+    pod = world.add("web-1")
+    permit = admitted(world, pod, POLICY)
+    world.evictor.cancel(admitted(world, pod, SCHEDULER, deadline=0.0))  # not sent: it may wait for minutes
+    world.evictor.begin(permit)
+    waiting = waits(world, pod, SCHEDULER, deadline=0.0)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_EVICTION, POLICY)
+    world.evictor.cancel(admitted(world, pod, TAINTS, deadline=0.0, how="Delete"))
+    world.evictor.response_received(permit)
+    admitted(world, pod, SCHEDULER, deadline=0.0)
+
+
 async def test_victim_of_two_schedulers_is_evicted_once():
     world = World()
     pod = world.add("web-1")

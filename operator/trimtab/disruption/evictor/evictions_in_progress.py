@@ -110,15 +110,16 @@ class EvictionsInProgress:
     def _in_flight_for(self, request: EvictionRequest) -> Requester | None:
         """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
 
-        A request with a deadline waits for none, except that preemptions wait for each other: a preemptor can need the
-        victim of one with a lower priority.
+        A request with a deadline waits for none. Preemptions wait for each other, because a preemptor can need the
+        victim of one with a lower priority, and for requests that were sent, whose responses arrive soon.
         """
         preempts = request.requester.controller == SCHEDULING
         if request.deadline is not None and not preempts:
             return None
         for each in self.permits:
             requester = each.request.requester
-            if each.request.uid == request.uid and (request.deadline is None or requester.controller == SCHEDULING):
+            waits = request.deadline is None or requester.controller == SCHEDULING or each.in_flight
+            if waits and each.request.uid == request.uid:
                 return requester
         return None
 

@@ -1,6 +1,7 @@
 """Measures the webhooks of placement admission on a local API server, at a fixed rate of pod creations.
 
-``python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--create both] [--cpu N]``
+    python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--pods KIND]…
+        [--create both] [--cpu N] [--nice N]
 
 It starts etcd and kube-apiserver, one replica of ``trimtab run --role admission``, and a client that creates pods at a
 constant rate, whether earlier requests have been answered or not. The durations are those of the API server's own
@@ -8,11 +9,13 @@ metric ``apiserver_admission_webhook_admission_duration_seconds``: from before t
 has decoded the response and applied the patch. Its buckets end at 5, 25 and 100 ms, so the quantiles between are
 interpolated, as Prometheus does it.
 
-The *floor* takes turns with the replica: webhooks in Go that answer each request with the same response, whose patch is
-that of trimtab. No webhook that makes this patch can have much shorter durations on this machine.
+The *floor* takes turns with the replica: webhooks in Go that answer each request with a prepared response, whose patch
+is that of trimtab. No webhook that makes this patch can have much shorter durations on this machine.
 
+``--pods`` selects pods that are alike, of 1,000 templates, or all different, see :mod:`benchmarks.admission_pods`.
 ``--create dry-run`` creates pods with dryRun=All: the API server calls the webhooks, but does not store the pods.
-``--cpu`` runs the webhooks on one CPU, and the API server, etcd and the client on the other ones. ``--replay`` also
+``--cpu`` runs the webhooks on one CPU, and the API server, etcd and the client on the other ones. With ``--nice -15``,
+the webhooks have priority over the other processes, which use the rest of all CPUs. This needs root. ``--replay`` also
 sends the requests that the API server sent directly to a replica, which has a CPU of its own. ``--kopf`` also measures
 Kopf's own admission server, with handlers that do nothing but add a toleration.
 
@@ -41,11 +44,12 @@ from typing import Any, Final
 
 import msgspec
 import uvloop
-from msgspec import Struct
+from msgspec import Struct, structs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
+from benchmarks.admission_pods import ALIKE, KINDS, drawn, each_once, template  # noqa: E402
 from benchmarks.admission_probe import Load, build, send, webhook_command  # noqa: E402
 from benchmarks.processes import Meter  # noqa: E402
 from trimtab.admission.requests import AdmissionReview, NamespaceInfo  # noqa: E402
@@ -79,6 +83,8 @@ REGISTERED: Final = 2.0
 CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 TRIMTAB: Final = "trimtab"
 FLOOR: Final = "floor"
+RECORDED: Final = "*-fail.*.json"
+"""The requests of each webhook and template that the floor recorded."""
 KOPF: Final = "kopf"
 CONFIGURATION: Final = "trimtab-admission"
 WEBHOOKS: Final = "webhooks"
@@ -182,11 +188,13 @@ class Case(Struct, frozen=True):
         policy: the rules, a key of :data:`POLICIES`.
         rate: pod creations per second.
         dry_run: whether to create pods with dryRun=All.
+        pods: the kind of pods, one of :data:`benchmarks.admission_pods.KINDS`.
     """
 
     policy: str
     rate: float
     dry_run: bool = False
+    pods: str = ALIKE
 
 
 class Result(Struct):
@@ -284,18 +292,22 @@ class Bench:
             configurations = {each: await verbs.get(self._api, each, CONFIGURATION) for each in CONFIGURATIONS}
             for case in cases:
                 await self._measure(TRIMTAB, case, pid)
-        for file in self._directory.glob("*-fail.json"):
+        for file in self._directory.glob(RECORDED):
             file.unlink()
-        async with self._floor(configurations, b""):
-            await self._create_pods(cases[0], 1.0)
-        async with self._floor(configurations, self._patch(POLICIES[policy][0])) as pid:
+        async with self._floor(configurations):
+            for kind in {each.pods for each in cases}:
+                await self._create_pods(structs.replace(cases[0], pods=kind, dry_run=True))
+        async with self._floor(configurations, self._patches(POLICIES[policy][0])) as pid:
             for case in cases:
                 await self._measure(FLOOR, case, pid)
 
     async def replay(self, policy: str, rates: Iterable[float]) -> None:
         """Send the requests that the floor got in the last turn directly to a replica that has a CPU of its own."""
-        urls = {file: file.stem.replace("-", "/") for file in sorted(self._directory.glob("*-fail.json"))}
-        if not urls:
+        requests: dict[str, list[msgspec.Raw]] = {}
+        for file in sorted(self._directory.glob(RECORDED)):
+            path = file.name.partition(".")[0].replace("-", "/")
+            requests.setdefault(path, []).append(msgspec.Raw(file.read_bytes()))
+        if not requests:
             return
         everything = os.sched_getaffinity(0)
         async with self._replica() as (pid, port):
@@ -305,9 +317,7 @@ class Bench:
             _pin(pid, {max(everything)})
             _pin(os.getpid(), everything - {max(everything)} or everything)
             for rate in rates:
-                steps = [
-                    (f"https://127.0.0.1:{port}/{url}", msgspec.Raw(file.read_bytes())) for file, url in urls.items()
-                ]
+                steps = [(f"https://127.0.0.1:{port}/{path}", bodies) for path, bodies in requests.items()]
                 for seconds in (WARM_UP, self._options.seconds):
                     meter = Meter([pid])
                     load = await send(
@@ -324,7 +334,7 @@ class Bench:
                         "cores": round(cpu / load.seconds, 3),
                         "other_cores": round(others, 2),
                         "cpu_us_per_request": round(1e6 * cpu / load.completed / len(steps)),
-                        "steps": dict(zip(urls.values(), map(msgspec.to_builtins, load.quantiles), strict=True)),
+                        "steps": dict(zip(requests, map(msgspec.to_builtins, load.quantiles), strict=True)),
                     }
                 )
             _pin(os.getpid(), everything)
@@ -362,11 +372,11 @@ class Bench:
             await verbs.delete(self._api, each, CONFIGURATION)
 
     @asynccontextmanager
-    async def _floor(self, configurations: Mapping[Resource, Any], patch: bytes) -> AsyncIterator[int]:
+    async def _floor(self, configurations: Mapping[Resource, Any], patches: Path | None = None) -> AsyncIterator[int]:
         """Run the webhooks that decide nothing, and register them as trimtab's were. Yield the process id."""
         port, name = free_port(), "floor"
         bundle = base64.b64encode(self._cluster.ca.read_bytes()).decode()
-        command = webhook_command(self._probe, port, self._keys, record=self._directory, patch=patch)
+        command = webhook_command(self._probe, port, self._keys, record=self._directory, patches=patches)
         async with self._started(FLOOR, command) as pid:
             for resource, body in configurations.items():
                 webhooks = []
@@ -387,6 +397,7 @@ class Bench:
         log = self._directory / f"{name}.log"
         paths = os.pathsep.join((str(ROOT / "operator"), os.environ.get("PYTHONPATH", "")))
         pinned = [] if self._options.cpu is None else ["taskset", "-c", str(self._options.cpu)]
+        pinned += ["nice", "-n", str(self._options.nice)] if self._options.nice else []
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *pinned, *command, stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": paths, **environ}
@@ -421,17 +432,19 @@ class Bench:
         result = self.results.setdefault((server, case), Result(server, case))
         result.add(load, cpu, {name: each for name, each in found.items() if each.number})
 
-    async def _create_pods(self, case: Case, seconds: float) -> Load:
+    async def _create_pods(self, case: Case, seconds: float | None = None) -> Load:
+        """Create pods for some seconds, or one of each template."""
         self._number += 1
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
-        body = {
-            "metadata": {"name": f"load-{self._number}-@n", "labels": {"app": "web"}},
-            "spec": {"containers": [container], **POLICIES[case.policy][1]},
-        }
+        fields = POLICIES[case.policy][1]
+        if seconds is None:
+            bodies = each_once(case.pods, self._number, fields)
+            seconds = len(bodies) / case.rate
+        else:
+            bodies = drawn(case.pods, self._number, fields, int(case.rate * seconds))
         url = self._cluster.layout.server + PODS.path(namespace=NAMESPACE) + ("?dryRun=All" if case.dry_run else "")
         return await send(
             self._probe,
-            [(url, body)],
+            [(url, bodies)],
             ca=self._cluster.ca,
             rate=case.rate,
             seconds=seconds,
@@ -456,15 +469,18 @@ class Bench:
             except ApiError:  # the CRD is not served yet
                 await asyncio.sleep(0.2)
 
-    def _patch(self, text: str) -> bytes:
-        """Return the JSON patch for the recorded request; empty if there is none."""
-        recorded = self._directory / "mutate-fail.json"
-        if not recorded.exists():
-            return b""
-        request = msgspec.json.decode(recorded.read_bytes(), type=AdmissionReview).request
+    def _patches(self, text: str) -> Path:
+        """Write the JSON patches for the recorded requests to a file."""
         reviewer = Reviewer(decode_placement_admission(_admission(text)).spec)
-        namespace = NamespaceInfo(NAMESPACE, {}, {})
-        return reviewer.decide(request, namespace, stage=MUTATE, failure_policy="Fail").review.patch
+        found = {}
+        for recorded in self._directory.glob("mutate-fail.*.json"):
+            request = msgspec.json.decode(recorded.read_bytes(), type=AdmissionReview).request
+            decision = reviewer.decide(request, NamespaceInfo(NAMESPACE), stage=MUTATE, failure_policy="Fail")
+            if decision.review.patch:
+                found[template(request.name)] = decision.review.patch
+        path = self._directory / "patches"
+        path.write_bytes(msgspec.json.encode(found))  # bytes in base64
+        return path
 
 
 def _admission(text: str) -> dict[str, Any]:
@@ -502,13 +518,21 @@ async def run(options: argparse.Namespace, cluster: LocalCluster, directory: Pat
         await bench.prepare()
         for turn in range(1, options.turns + 1):
             for policy in options.policy or POLICIES:
-                cases = [Case(policy, rate, dry_run) for dry_run in CREATE[options.create] for rate in options.rate]
+                cases = [
+                    Case(policy, rate, dry_run, pods)
+                    for pods in options.pods or (ALIKE,)
+                    for dry_run in CREATE[options.create]
+                    for rate in options.rate
+                ]
                 await bench.take_turn(policy, cases)
                 if options.replay and turn == options.turns:
                     await bench.replay(policy, options.rate)
         if options.kopf:
             await bench.measure_kopf([Case("not-concerned", rate) for rate in options.rate])
-        results = sorted(bench.results.values(), key=lambda each: (each.case.policy, each.case.dry_run, each.case.rate))
+        results = sorted(
+            bench.results.values(),
+            key=lambda each: (each.case.policy, each.case.pods, each.case.dry_run, each.case.rate),
+        )
         return {
             "ready_after_s": [round(each, 2) for each in bench.starts],
             "results": [each.row() for each in results],
@@ -520,10 +544,12 @@ def table(found: Mapping[str, Any]) -> str:
     """Return the results as tables in Markdown. Durations are in milliseconds."""
     lines = [f"Ready after {', '.join(map(str, found['ready_after_s']))} s", ""]
     processes = ("webhooks", APISERVER, ETCD, "client", "others")
-    lines += _head("rules", "pods", "rate", "answers", "created", "webhook", "p50", "below 5 ms", "below 25 ms", "p99",
-                   *(f"{each} cores" for each in processes), "CPU us per request", "late", "errors")  # fmt: skip
+    lines += _head("rules", "pods", "create", "rate", "answers", "created", "webhook", "p50", "below 5 ms",
+                   "below 25 ms", "p99", *(f"{each} cores" for each in processes), "CPU us per request", "late",
+                   "errors")  # fmt: skip
     for each in found["results"]:
-        case = (each["policy"], "dry run" if each["dry_run"] else "stored", f"{each['rate']:g}", each["server"])
+        created = "dry run" if each["dry_run"] else "stored"
+        case = (each["policy"], each["pods"], created, f"{each['rate']:g}", each["server"])
         costs = (*(each["cores"][name] for name in processes), each["cpu_us_per_request"], each["late"], each["errors"])
         for name, hook in each["webhooks"].items() or [("none", {})]:
             shares = (f"{hook.get(key, 1):.1%}" for key in ("below_5ms", "below_25ms"))
@@ -562,6 +588,8 @@ def main() -> None:
         default="stored",
         help="store the pods, create them with dryRun=All, or both",
     )
+    parser.add_argument("--pods", action="append", choices=KINDS, help="kind of pods; by default alike")
+    parser.add_argument("--nice", type=int, default=0, help="niceness of the webhooks; by default 0")
     parser.add_argument("--cpu", type=int, help="run the webhooks on this CPU, and all else on the other ones")
     parser.add_argument("--replay", action="store_true", help="also send the recorded requests directly to a replica")
     parser.add_argument("--kopf", action="store_true", help="also measure Kopf's admission server")

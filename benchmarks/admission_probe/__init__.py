@@ -7,7 +7,6 @@ are.
 from __future__ import annotations
 
 import asyncio
-import base64
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,24 +62,28 @@ def build() -> Path:
     return builder.ensure([NAME])[NAME]
 
 
-def webhook_command(probe: Path, port: int, keys: Path, *, record: Path, patch: bytes = b"") -> list[str]:
+def webhook_command(
+    probe: Path, port: int, keys: Path, *, record: Path | None = None, patches: Path | None = None
+) -> list[str]:
     """Return the command of the webhook that decides nothing.
 
     Args:
         probe: the program.
         port: the port to listen on.
         keys: the directory with ``serving.crt`` and ``serving.key``.
-        record: the directory to write the first request of each path to.
-        patch: the JSON patch of each response to a mutating webhook; empty for none.
+        record: the directory to write the first request of each path and template to, as ``PATH.TEMPLATE.json``.
+        patches: the JSON file with the patches of the responses to mutating webhooks, in base64, by template. The
+            template is the second part of a pod's name: ``LOAD-TEMPLATE-NUMBER``.
     """
-    command = [str(probe), "webhook", f"-listen=127.0.0.1:{port}", f"-record={record}"]
+    command = [str(probe), "webhook", f"-listen=127.0.0.1:{port}"]
     command += [f"-cert={keys / 'serving.crt'}", f"-key={keys / 'serving.key'}"]
-    return [*command, f"-patch={base64.b64encode(patch).decode()}"] if patch else command
+    command += [f"-record={record}"] if record else []
+    return [*command, f"-patches={patches}"] if patches else command
 
 
 async def send(
     probe: Path,
-    steps: Sequence[tuple[str, Any]],
+    steps: Sequence[tuple[str, Sequence[Any]]],
     *,
     ca: Path,
     rate: float,
@@ -92,7 +95,8 @@ async def send(
 
     Args:
         probe: the program.
-        steps: URL and body of each request of a sequence. ``@n`` in a body is replaced by the number of the sequence.
+        steps: URL and bodies of each request of a sequence. Sequences use the bodies by turns. ``@n`` in a body is
+            replaced by the number of the sequence.
         ca: the file with the certificate authority of the servers.
         rate: sequences per second.
         seconds: duration.
@@ -100,7 +104,7 @@ async def send(
         headers: header fields of each request.
     """
     plan = {
-        "steps": [{"url": url, "body": body} for url, body in steps],
+        "steps": [{"url": url, "bodies": bodies} for url, bodies in steps],
         "headers": headers,
         "ca": str(ca),
         "rate": rate,

@@ -24,8 +24,8 @@ const lateAfter = 20 * time.Millisecond
 
 // step is one request of a sequence.
 type step struct {
-	URL  string          `json:"url"`
-	Body json.RawMessage `json:"body"` // "@n" in it is replaced by the number of the sequence
+	URL    string            `json:"url"`
+	Bodies []json.RawMessage `json:"bodies"` // by turns; "@n" in them is replaced by the number of the sequence
 }
 
 type plan struct {
@@ -134,7 +134,7 @@ func newClient(given plan) (*http.Client, error) {
 }
 
 func send(client *http.Client, each step, headers map[string]string, number int) error {
-	body := bytes.ReplaceAll(each.Body, []byte("@n"), []byte(strconv.Itoa(number)))
+	body := bytes.ReplaceAll(each.Bodies[number%len(each.Bodies)], []byte("@n"), []byte(strconv.Itoa(number)))
 	request, err := http.NewRequest(http.MethodPost, each.URL, bytes.NewReader(body))
 	if err != nil {
 		return err

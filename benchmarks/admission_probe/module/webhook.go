@@ -14,24 +14,47 @@ import (
 
 type review struct {
 	Request struct {
-		UID string `json:"uid"`
+		UID  string `json:"uid"`
+		Name string `json:"name"`
 	} `json:"request"`
 }
 
-// serve answers each request with the same response.
+// template returns the second part of a pod's name, LOAD-TEMPLATE-NUMBER: the template that the pod was made from.
+func template(name string) string {
+	_, rest, _ := strings.Cut(name, "-")
+	found, _, _ := strings.Cut(rest, "-")
+	return found
+}
+
+func known(names *sync.Map, name string) bool {
+	_, found := names.LoadOrStore(name, true)
+	return found
+}
+
+// serve answers each request for the pods of a template with the same response.
 func serve(arguments []string) error {
 	flags := flag.NewFlagSet("webhook", flag.ExitOnError)
 	address := flags.String("listen", "", "address to listen on")
 	certificate := flags.String("cert", "", "file with the certificate")
 	key := flags.String("key", "", "file with the private key")
-	record := flags.String("record", "", "directory to write the first request of each path to")
-	patch := flags.String("patch", "", "JSON patch, in base64, of each response to a path that begins with /mutate/")
+	record := flags.String("record", "", "directory to write the first request of each path and template to")
+	patches := flags.String("patches", "", "file with the JSON patches, in base64, of the responses to paths that begin "+
+		"with /mutate/, by template")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	mutation := ""
-	if *patch != "" {
-		mutation = `,"patchType":"JSONPatch","patch":"` + *patch + `"`
+	mutations := map[string]string{}
+	if *patches != "" {
+		content, err := os.ReadFile(*patches)
+		if err == nil {
+			err = json.Unmarshal(content, &mutations)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for name, patch := range mutations {
+		mutations[name] = `,"patchType":"JSONPatch","patch":"` + patch + `"`
 	}
 	var recorded sync.Map
 	handler := func(writer http.ResponseWriter, request *http.Request) {
@@ -44,8 +67,9 @@ func serve(arguments []string) error {
 			http.Error(writer, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if _, known := recorded.LoadOrStore(request.URL.Path, true); !known && *record != "" {
-			name := strings.ReplaceAll(strings.Trim(request.URL.Path, "/"), "/", "-") + ".json"
+		of := template(given.Request.Name)
+		if *record != "" && !known(&recorded, request.URL.Path+" "+of) {
+			name := strings.ReplaceAll(strings.Trim(request.URL.Path, "/"), "/", "-") + "." + of + ".json"
 			if err := os.WriteFile(filepath.Join(*record, name), body, 0o600); err != nil {
 				http.Error(writer, err.Error(), http.StatusInternalServerError)
 				return
@@ -54,7 +78,7 @@ func serve(arguments []string) error {
 		answer := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"uid":"` +
 			given.Request.UID + `"`
 		if strings.HasPrefix(request.URL.Path, "/mutate/") {
-			answer += mutation
+			answer += mutations[of]
 		}
 		writer.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(writer, answer+"}}")

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from sys import getsizeof
 from typing import Any, Final, Literal
 
@@ -76,10 +77,11 @@ NODE_SELECTOR: Final = "nodeSelector"
 MAX_SHOWN: Final = 200
 """Maximum length of a value in a warning."""
 
-CACHED_REVIEWS: Final = 256
-MAX_CACHED: Final = 8192
+CACHED_REVIEWS: Final = 1024
+MAX_CACHED: Final = 4096
 """Maximum number of cached reviews, and maximum size in bytes of a review and its key, see :func:`_size`. Tenants can
-therefore fill the cache with 2 MiB, or 3 MiB with the dictionary, tuples and structs that contain the texts."""
+therefore fill the cache with 4 MiB, or 4.5 MiB with the dictionary, tuples and structs that contain the texts. The
+reviews of larger pods are not cached: with a larger maximum, the same memory would hold fewer reviews of usual pods."""
 REFUSAL_BYTES: Final = 512
 """More bytes of memory than a refusal needs, without its message."""
 
@@ -333,18 +335,22 @@ class Reviewer:
         """Return the review of a request from the cache, or apply rules.
 
         Large requests are reviewed in another thread at the same time. Each access is therefore a single call of the
-        dictionary: a review that is used is removed and added again.
+        dictionary.
         """
         content = _encoder.encode(found)
         if len(content) > MAX_CACHED:
             return self._review(found, rules, stage)
         key = (content, stage, failure_policy)
-        review = self._reviews.pop(key, None)
-        if review is None:
-            review = self._review(found, rules, stage)
-            if _size(content, review) > MAX_CACHED:
-                return review
-        self._reviews[key] = review
+        review = self._reviews.get(key)
+        if review is not None:
+            with suppress(KeyError):  # the other thread has dropped it
+                self._reviews.move_to_end(key)
+            return review
+        review = self._review(found, rules, stage)
+        if _size(content, review) > MAX_CACHED:
+            return review
+        review = replace(review, patch=_exact(review.patch))
+        self._reviews[_exact(content), stage, failure_policy] = review
         if len(self._reviews) > CACHED_REVIEWS:
             self._reviews.popitem(last=False)
         return review
@@ -429,6 +435,11 @@ def _without_frames(refusal: Refusal) -> Refusal:
     """Drop the frames of a refusal. They refer to the request, and to the list that contains the refusal."""
     refusal.__context__ = None
     return refusal.with_traceback(None)
+
+
+def _exact(content: bytes) -> bytes:
+    """Return a copy that needs no more memory than its content. msgspec's encoder allocates up to twice as much."""
+    return bytes(memoryview(content))
 
 
 def _size(content: bytes, review: Review) -> int:

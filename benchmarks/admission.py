@@ -53,7 +53,8 @@ from benchmarks.admission_pods import ALIKE, KINDS, drawn, each_once, template  
 from benchmarks.admission_probe import Load, build, send, webhook_command  # noqa: E402
 from benchmarks.processes import Meter  # noqa: E402
 from trimtab.admission.requests import AdmissionReview, NamespaceInfo  # noqa: E402
-from trimtab.admission.reviewer import MUTATE, Reviewer  # noqa: E402
+from trimtab.admission.reviewer import Reviewer  # noqa: E402
+from trimtab.admission.rule_scopes import MUTATE  # noqa: E402
 from trimtab.api.decode import decode_placement_admission  # noqa: E402
 from trimtab.kube import verbs  # noqa: E402
 from trimtab.kube.api import ApiError  # noqa: E402
@@ -106,13 +107,17 @@ specialHardware:
 """
 CONSTRAINTS: Final = "podNodeConstraints: {nodeSelectorLabelBlacklist: [kubernetes.io/hostname]}\n"
 
+DEFAULT_POLICIES: Final = re.sub(r"(, )?failurePolicy: Fail", "", ALL)
+
 POLICIES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "all-rules": (ALL, {}),
+    "default-policies": (DEFAULT_POLICIES, {}),
     "binding": (CONSTRAINTS, {"nodeName": "node-1"}),
     "not-concerned": (CONSTRAINTS, {}),
 }
-"""The rules of a PlacementAdmission and additional fields of the pods' specs. ``binding``: each pod needs the answer of
-a SubjectAccessReview. ``not-concerned``: the match conditions exclude each pod."""
+"""The rules of a PlacementAdmission and additional fields of the pods' specs. ``all-rules``: all rules have failure
+policy Fail. ``default-policies``: two of them have Ignore. ``binding``: each pod needs the answer of a
+SubjectAccessReview. ``not-concerned``: the match conditions exclude each pod."""
 
 KOPF_HANDLERS: Final = """\
 import kopf

@@ -4,6 +4,7 @@
     decision = reviewer.decide(request, namespace, stage=MUTATE, failure_policy="Fail")
 
 **Mutating webhook.** Every rule sees the pod spec with the changes of the rules before it. The patch is the difference.
+The webhook with failure policy Fail also applies :func:`~trimtab.admission.rule_scopes.shared_rules` with Ignore.
 **Validating webhook.** Every rule checks the final object, so that a webhook of another operator cannot undo a change.
 **Warning webhook.** Every rule warns about pod templates that it admits, but whose pods it would refuse. The failure
 policy is always Ignore: a missing warning must not refuse a workload.
@@ -19,11 +20,12 @@ mirror pod for a static pod that already runs on its node, so a refusal would on
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from sys import getsizeof
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, defstruct
@@ -51,6 +53,7 @@ from trimtab.admission.requests import (
     is_null,
     pointer,
 )
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE, WARN, Stage, shared_rules
 from trimtab.admission.rules import AdmissionRule, Refusal, Review
 from trimtab.admission.rules.dedicated_nodes import DedicatedNodesRule
 from trimtab.admission.rules.extended_resources import ExtendedResourceTolerationRule
@@ -67,10 +70,7 @@ from trimtab.admission.users import NODE_PREFIX, is_node
 from trimtab.api.placement_admission import POD_NODE_CONSTRAINTS, FailurePolicy, PlacementAdmissionSpec, RuleName
 from trimtab.kube.errors import InputError
 
-Stage = Literal["mutate", "validate", "warn"]
-MUTATE: Final = "mutate"
-VALIDATE: Final = "validate"
-WARN: Final = "warn"
+log = logging.getLogger(__name__)
 
 NODE_SELECTOR: Final = "nodeSelector"
 
@@ -272,6 +272,7 @@ class Reviewer:
         self._exempt = frozenset({KUBE_SYSTEM, own_namespace, *spec.exempt_namespaces} - {""})
         classes = spec.special_hardware.classes if spec.special_hardware is not None else ()
         self._read_labels = frozenset(key for each in classes for key in each.pod_labels or ())
+        self._shared = shared_rules(spec)
         # Not functools.lru_cache of a method: a reference cycle would keep the cache in memory after a change of rules.
         self._reviews: OrderedDict[tuple[bytes, Stage, FailurePolicy], Review] = OrderedDict()
 
@@ -303,7 +304,7 @@ class Reviewer:
             if stage == WARN or namespace.name in self._exempt:
                 return replace(empty, review=Review(applied=() if stage == WARN else names))
             refused = ((names[0], Refusal(str(error))),)
-            return replace(empty, review=Review(refusals=refused, applied=names))
+            return replace(empty, review=Review(refusals=refused, applied=names[:1]))
         if found is None or self.is_exempt(found):
             return empty
         review = self._cached_review(self._without_unread(found), rules, stage, failure_policy)
@@ -339,15 +340,15 @@ class Reviewer:
         """
         content = _encoder.encode(found)
         if len(content) > MAX_CACHED:
-            return self._review(found, rules, stage)
+            return self._review(found, rules, stage, failure_policy)
         key = (content, stage, failure_policy)
         review = self._reviews.get(key)
         if review is not None:
             with suppress(KeyError):  # the other thread has dropped it
                 self._reviews.move_to_end(key)
             return review
-        review = self._review(found, rules, stage)
-        if _size(content, review) > MAX_CACHED:
+        review = self._review(found, rules, stage, failure_policy)
+        if review.failed or _size(content, review) > MAX_CACHED:
             return review
         review = replace(review, patch=_exact(review.patch))
         self._reviews[_exact(content), stage, failure_policy] = review
@@ -357,22 +358,36 @@ class Reviewer:
 
     def _rules(self, group: str, kind: str, stage: Stage, failure_policy: FailurePolicy) -> list[AdmissionRule]:
         rules = [each for each in self.rules if stage == WARN or each.failure_policy == failure_policy]
+        if stage == MUTATE and failure_policy == "Fail":
+            rules += (each for each in self.rules if each.name in self._shared)
         if (group, kind) in REVIEW_PATHS:
             # Mutating webhooks are not called for these templates, so other rules must not check them.
             rules = [each for each in rules if each.name == POD_NODE_CONSTRAINTS]
         return rules
 
-    def _review(self, found: Attributes, rules: Sequence[AdmissionRule], stage: Stage) -> Review:
+    def _review(
+        self, found: Attributes, rules: Sequence[AdmissionRule], stage: Stage, failure_policy: FailurePolicy
+    ) -> Review:
         if stage == WARN:
             return Review(warnings=_warnings(found, rules))
         if stage == VALIDATE:
             return self.validate(found, rules)
-        spec, review = self.mutate(found, rules)
+        spec, review = self.mutate(found, rules, failure_policy=failure_policy)
         patch = () if self._warn_only else json_patch(found.pod.spec, spec, path=found.path)
         return replace(review, patch=_encoder.encode(patch)) if patch else review
 
-    def mutate(self, request: Attributes, rules: Sequence[AdmissionRule]) -> tuple[PodSpec, Review]:
+    def mutate(
+        self, request: Attributes, rules: Sequence[AdmissionRule], *, failure_policy: FailurePolicy
+    ) -> tuple[PodSpec, Review]:
         """Apply the changes of rules, in order. A rule that refuses the request changes nothing.
+
+        If a rule with Ignore fails in the webhook with Fail, it is logged and skipped: an error of the webhook would
+        refuse the request.
+
+        Args:
+            request: the request.
+            rules: the rules.
+            failure_policy: the failure policy of the webhook.
 
         Returns:
             The pod spec with all changes, and the review without a patch.
@@ -381,11 +396,19 @@ class Reviewer:
         refusals: list[tuple[RuleName, Refusal]] = []
         warnings: list[str] = []
         mutated: list[RuleName] = []
+        failed: list[RuleName] = []
         for rule in rules:
             try:
                 changed = rule.mutate(request, spec)
             except Refusal as refusal:
                 refusals.append((rule.name, _without_frames(refusal)))
+                continue
+            except Exception:
+                if rule.failure_policy == failure_policy:
+                    raise
+                message = "Failed to apply rule %s to a %s in namespace %s; it is skipped (failurePolicy Ignore)"
+                log.exception(message, rule.name, request.kind, request.namespace.name)
+                failed.append(rule.name)
                 continue
             if changed is spec or changed == spec:
                 continue
@@ -396,11 +419,14 @@ class Reviewer:
         if spec == request.pod.spec:
             # PodTolerationRestriction drops covered tolerations, and ExtendedResourceToleration adds them again.
             mutated, warnings = [], []
+        if refusals and not self._warn_only:
+            mutated = []  # no change is stored
         return spec, Review(
             refusals=() if self._warn_only else tuple(refusals),
             warnings=tuple(warnings),
             mutated=tuple(mutated),
             applied=(*mutated, *(name for name, _ in refusals)),
+            failed=tuple(failed),
         )
 
     def validate(self, request: Attributes, rules: Sequence[AdmissionRule]) -> Review:

@@ -1,6 +1,6 @@
 """Answers the API server's admission requests: decode, review, check permissions, encode.
 
-    POST /mutate/fail  ->  AdmissionReview -> rules with failurePolicy Fail -> JSON patch
+    POST /mutate/fail  ->  AdmissionReview -> rules with failurePolicy Fail, and some with Ignore -> JSON patch
     POST /validate/... ->  AdmissionReview -> rules -> SubjectAccessReview, if a refusal depends on it -> allowed or 403
 
 If a request cannot be answered (it is no AdmissionReview, its namespace or a permission is unknown, or a rule fails),
@@ -25,7 +25,8 @@ from trimtab.admission.access import FAILED, AccessUnknown, BindingAccess
 from trimtab.admission.own_resources import OwnResourceReview
 from trimtab.admission.report import RequestOutcome
 from trimtab.admission.requests import AdmissionReview, NamespaceInfo, WireRequest
-from trimtab.admission.reviewer import MUTATE, VALIDATE, WARN, Decision, Reviewer, Stage
+from trimtab.admission.reviewer import Decision, Reviewer
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE, WARN, Stage
 from trimtab.admission.rules import Refusal
 from trimtab.admission.webhooks import RESOURCES_PATH, WARN_PATH
 from trimtab.api.placement_admission import FailurePolicy, Result, RuleName
@@ -68,7 +69,8 @@ class AdmissionMetrics:
         self.requests = Counter(
             "trimtab_admission_requests",
             "Admission requests by webhook and result: allowed, mutated, refused, or failed (the failure policy "
-            "applies).",
+            "applies). If a rule with failurePolicy Ignore fails in /mutate/fail, the request is also counted as "
+            "failed in /mutate/ignore.",
             ["webhook", "result"],
             registry=registry,
         )
@@ -197,6 +199,8 @@ class AdmissionServer:
             async with self._reviewing_large:
                 decision = await asyncio.to_thread(decide)
         review = decision.review
+        if review.failed:
+            self._metrics.requests.labels(f"/{stage}/ignore", FAILED).inc()
         refusals = review.refusals
         if any(refusal.unless_may_bind for _, refusal in refusals):
             name = request.name if decision.is_pod else ""

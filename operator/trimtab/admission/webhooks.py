@@ -1,7 +1,8 @@
 """The webhook configurations that a PlacementAdmission needs, and their registration.
 
-A mutating and a validating webhook exist for each failure policy that a rule has. Their paths tell the server which
-rules to apply::
+A mutating and a validating webhook exist for each failure policy that a rule has, unless the mutating webhook with
+failurePolicy Fail also applies the rules with Ignore, see :func:`~trimtab.admission.rule_scopes.joined_rules`. Their
+paths tell the server which rules to apply::
 
     /mutate/fail      /mutate/ignore       changes of pods and pod templates
     /validate/fail    /validate/ignore     refusals, with the final object after all mutating webhooks
@@ -20,25 +21,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
 
 from trimtab.admission.requests import CREATE, KUBE_SYSTEM, TEMPLATE_RESOURCES, UPDATE
-from trimtab.admission.reviewer import MUTATE, VALIDATE
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE, RuleScope, Scope, Stage, scopes_of_webhook
 from trimtab.api.base import GROUP
-from trimtab.api.placement_admission import (
-    DAEMON_SETS,
-    EPHEMERAL_CONTAINERS,
-    NODE_AFFINITY,
-    TOLERATIONS,
-    TOPOLOGY_KEYS,
-    FailurePolicy,
-    PlacementAdmissionSpec,
-)
+from trimtab.api.placement_admission import FailurePolicy, PlacementAdmissionSpec
 from trimtab.kube import verbs
 from trimtab.kube.api import Api
 from trimtab.kube.errors import InputError
@@ -134,67 +126,6 @@ class Webhooks(Struct, frozen=True):
     validating: tuple[dict[str, Any], ...] = ()
 
 
-class Scope(StrEnum):
-    """A set of resources whose requests may concern a rule."""
-
-    PODS = "pods"
-    TEMPLATES = "pod templates of workloads other than DaemonSets"
-    DAEMON_SETS = "pod templates of DaemonSets"
-    EPHEMERAL_CONTAINERS = "pods/ephemeralcontainers"
-    REVIEWS = "reviews of pod templates in OpenShift"
-
-
-class RuleScope(Struct, frozen=True):
-    """Which requests may concern a rule.
-
-    Attributes:
-        failure_policy: failure policy of the rule.
-        mutates: the resources that it may change.
-        validates: the resources that it may refuse.
-        concerns_pod: CEL expression that is true if the rule may change or refuse a pod; ``""`` for all pods.
-    """
-
-    failure_policy: FailurePolicy
-    mutates: frozenset[Scope] = frozenset()
-    validates: frozenset[Scope] = frozenset()
-    concerns_pod: str = ""
-
-
-_PODS: Final = frozenset({Scope.PODS})
-_ALL_TEMPLATES: Final = frozenset({Scope.PODS, Scope.TEMPLATES, Scope.DAEMON_SETS})
-
-
-def rule_scopes(spec: PlacementAdmissionSpec) -> list[RuleScope]:
-    """Return the scope of each configured rule."""
-    found: list[RuleScope] = []
-    if (constraints := spec.pod_node_constraints) is not None:
-        checks = constraints.additional_checks
-        validates = frozenset({Scope.PODS, Scope.TEMPLATES, Scope.REVIEWS})
-        validates |= {Scope.DAEMON_SETS} if DAEMON_SETS in checks else set()
-        validates |= {Scope.EPHEMERAL_CONTAINERS} if EPHEMERAL_CONTAINERS in checks else set()
-        fields = ["nodeName", "nodeSelector"]
-        fields += ["affinity"] if {NODE_AFFINITY, TOPOLOGY_KEYS} & set(checks) else []
-        fields += ["topologySpreadConstraints"] if TOPOLOGY_KEYS in checks else []
-        fields += ["tolerations"] if TOLERATIONS in checks else []
-        found.append(RuleScope(constraints.failure_policy, validates=validates, concerns_pod=_has_any(fields)))
-    if (selector := spec.pod_node_selector) is not None:
-        found.append(RuleScope(selector.failure_policy, _PODS, _PODS))
-    if (seconds := spec.default_toleration_seconds) is not None:
-        found.append(RuleScope(seconds.failure_policy, _PODS))
-    if (restriction := spec.pod_toleration_restriction) is not None:
-        found.append(RuleScope(restriction.failure_policy, _PODS, _PODS))
-    if (extended := spec.extended_resource_toleration) is not None:
-        found.append(RuleScope(extended.failure_policy, _PODS, concerns_pod=_REQUESTS_EXTENDED_RESOURCE))
-    if (dedicated := spec.dedicated_nodes) is not None:
-        validates = _ALL_TEMPLATES | {Scope.EPHEMERAL_CONTAINERS}
-        found.append(RuleScope(dedicated.failure_policy, _ALL_TEMPLATES, validates))
-    if (hardware := spec.special_hardware) is not None:
-        exclusive = any(each.exclusive for each in hardware.classes)
-        validates = _ALL_TEMPLATES if exclusive else frozenset()
-        found.append(RuleScope(hardware.failure_policy, _PODS | {Scope.DAEMON_SETS}, validates))
-    return found
-
-
 def webhooks(
     spec: PlacementAdmissionSpec | None,
     endpoint: Endpoint,
@@ -221,21 +152,21 @@ def webhooks(
 def _of_rules(
     spec: PlacementAdmissionSpec, endpoint: Endpoint, bundle: bytes, own_namespace: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    scopes = rule_scopes(spec)
     exempt = sorted({KUBE_SYSTEM, *spec.exempt_namespaces, *([own_namespace] if own_namespace else [])})
     selector = {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": exempt}]}
     mutating: list[dict[str, Any]] = []
     validating: list[dict[str, Any]] = []
+    stages: tuple[tuple[Stage, list[dict[str, Any]]], ...] = ((MUTATE, mutating), (VALIDATE, validating))
     for policy in _FAILURE_POLICIES:
         # In Warn mode, an outage must not refuse requests either.
         effective: FailurePolicy = "Ignore" if spec.mode == "Warn" else policy
         common = {"failurePolicy": effective, "namespaceSelector": selector, "timeoutSeconds": TIMEOUTS[effective]}
-        for stage, found in ((MUTATE, mutating), (VALIDATE, validating)):
-            group = [each for each in scopes if each.failure_policy == policy and _resources(each, stage)]
+        for stage, found in stages:
+            group = scopes_of_webhook(spec, stage, policy)
             if not group:
                 continue
             name, path = f"{stage}-{policy.lower()}.{DOMAIN}", f"/{stage}/{policy.lower()}"
-            rules = _rules(frozenset().union(*(_resources(each, stage) for each in group)))
+            rules = _rules(frozenset().union(*(each.resources(stage) for each in group)))
             found.append(_webhook(name, endpoint.client_config(path, bundle), rules, _conditions(group), common))
     for each in mutating:
         each["reinvocationPolicy"] = "IfNeeded"
@@ -266,10 +197,6 @@ def _webhook(
         "admissionReviewVersions": ["v1"],
         **common,
     }
-
-
-def _resources(scope: RuleScope, stage: str) -> frozenset[Scope]:
-    return scope.mutates if stage == MUTATE else scope.validates
 
 
 def _rules(scopes: Collection[Scope]) -> list[dict[str, Any]]:
@@ -310,22 +237,6 @@ def _conditions(scopes: Sequence[RuleScope]) -> list[dict[str, str]]:
             {"name": "concerns-a-rule", "expression": f"request.resource.resource != 'pods' || {concerns}"}
         )
     return conditions
-
-
-def _has_any(fields: Iterable[str]) -> str:
-    """Return a CEL expression that is true if the pod has one of the fields, or had one before an update."""
-    fields = list(fields)
-    now = " || ".join(f"has(object.spec.{each})" for each in fields)
-    before = " || ".join(f"has(oldObject.spec.{each})" for each in fields)
-    return f"{now} || (request.operation == 'UPDATE' && ({before}))"
-
-
-def _requesting(containers: str) -> str:
-    extended = "has(c.resources) && has(c.resources.requests) && c.resources.requests.exists(r, r.contains('/'))"
-    return f"(has(object.spec.{containers}) && object.spec.{containers}.exists(c, {extended}))"
-
-
-_REQUESTS_EXTENDED_RESOURCE: Final = f"{_requesting('containers')} || {_requesting('initContainers')}"
 
 
 # ── Registration ────────────────────────────────────────────────────────────────────────────────────────────────────

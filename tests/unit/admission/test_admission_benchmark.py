@@ -10,8 +10,10 @@ import pytest
 from benchmarks.admission import ALL, durations
 from benchmarks.admission_pods import ALIKE, DIFFERENT, KINDS, NUMBER, TEMPLATES, drawn, each_once, template
 from tests.admission_requests import admission_spec, wire
+from tests.json_patch import apply_patch
 from trimtab.admission.requests import NamespaceInfo
-from trimtab.admission.reviewer import MUTATE, Reviewer
+from trimtab.admission.reviewer import Reviewer
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE
 
 
 def decoded(pods: list[msgspec.Raw], number: int = 0) -> list[dict]:
@@ -23,8 +25,10 @@ def test_rules_of_the_benchmark_refuse_no_pod(kind: str) -> None:
     reviewer = Reviewer(admission_spec(ALL))
     for pod in decoded(each_once(kind, 1, {})):
         mutated = reviewer.decide(wire(pod), NamespaceInfo("load"), stage=MUTATE, failure_policy="Fail").review
-        assert mutated.patch
+        final = wire(apply_patch(pod, msgspec.json.decode(mutated.patch)))
+        validated = reviewer.decide(final, NamespaceInfo("load"), stage=VALIDATE, failure_policy="Fail").review
         assert not mutated.refusals
+        assert not validated.refusals
 
 
 def keys(kind: str, numbers: tuple[int, ...] = (0,)) -> int:

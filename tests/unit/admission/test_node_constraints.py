@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from tests.admission_requests import NAMESPACE, admission_spec, container, nest, pod_spec, request, toleration, wire
 from tests.fixtures.golden import Golden
 from trimtab.admission.requests import REVIEW_PATHS, TEMPLATE_PATHS, Attributes, PodSpec
-from trimtab.admission.reviewer import VALIDATE, Reviewer, attributes
+from trimtab.admission.reviewer import Reviewer, attributes
+from trimtab.admission.rule_scopes import VALIDATE
 from trimtab.admission.rules import Refusal
 from trimtab.admission.rules.node_constraints import (
     BY_AFFINITY,
@@ -461,7 +462,7 @@ def test_what_other_rules_add_is_permitted(group: str) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [container(requests={"example.com/gpu": "1"})]}}
     found = attributes(wire(pod, groups=(group,)), NAMESPACE)
     assert found is not None
-    spec, review = reviewer.mutate(found, reviewer.rules)
+    spec, review = reviewer.mutate(found, reviewer.rules, failure_policy="Fail")
     assert "PodNodeSelector" in review.mutated
     assert ("DedicatedNodes" in review.mutated) is (group == "team-a")
     final = replace(found, pod=replace(found.pod, spec=spec))

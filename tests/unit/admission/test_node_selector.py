@@ -20,7 +20,8 @@ from tests.fixtures.golden import Golden
 from tests.json_patch import apply_patch
 from trimtab.admission.patch import json_patch
 from trimtab.admission.requests import CREATE, Attributes, NamespaceInfo, PodSpec
-from trimtab.admission.reviewer import MUTATE, VALIDATE, Reviewer
+from trimtab.admission.reviewer import Reviewer
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE
 from trimtab.admission.rules import Refusal
 from trimtab.admission.rules.node_selector import (
     CONFLICT,

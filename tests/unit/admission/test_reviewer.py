@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
+from collections import Counter
+from functools import cache
+from itertools import product
 from typing import Any, get_args
 
 import msgspec
@@ -28,16 +31,15 @@ from trimtab.admission.requests import (
 from trimtab.admission.reviewer import (
     CACHED_REVIEWS,
     MAX_CACHED,
-    MUTATE,
     READ_ANNOTATIONS,
-    VALIDATE,
-    WARN,
     Decision,
     Reviewer,
-    Stage,
     attributes,
 )
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE, WARN, Stage, rule_scopes
 from trimtab.admission.rules import Refusal, Review, RuleDefaults
+from trimtab.admission.rules.toleration_restriction import DEFAULTS_ANNOTATION
+from trimtab.admission.webhooks import Endpoint, webhooks
 from trimtab.api.placement_admission import FailurePolicy, RuleName
 from trimtab.kube.errors import InputError
 
@@ -221,9 +223,12 @@ class CountingRule(RuleDefaults):
 
     def __init__(self) -> None:
         self.calls = 0
+        self.error: Exception | None = None
 
     def mutate(self, _request: Attributes, spec: PodSpec) -> PodSpec:
         self.calls += 1
+        if self.error is not None:
+            raise self.error
         if any(each.key == "bad" for each in spec.tolerations or ()):
             raise Refusal("bad")
         return spec
@@ -294,6 +299,138 @@ def test_reviews_of_large_objects_are_not_cached() -> None:
     decide(reviewer, wire(pod))
     decide(reviewer, wire(pod))
     assert rule.calls == 2
+
+
+NAMESPACE_DEFAULTS = NamespaceInfo("shop", annotations={DEFAULTS_ANNOTATION: '[{"key": "a", "operator": "Exists"}]'})
+DEFAULT_POLICIES = "{podTolerationRestriction: {}, defaultTolerationSeconds: {notReadyTolerationSeconds: 60}}"
+
+
+def test_webhook_with_fail_applies_rules_with_ignore_that_refuse_nothing_last() -> None:
+    reviewer = Reviewer(admission_spec(DEFAULT_POLICIES))
+    fail = decide(reviewer, wire({"spec": {}}), namespace=NAMESPACE_DEFAULTS).review
+    assert fail.mutated == fail.applied == ("PodTolerationRestriction", "DefaultTolerationSeconds")
+    final = wire(apply_patch({"spec": {}}, fail.patch))
+    ignore = decide(reviewer, final, policy="Ignore", namespace=NAMESPACE_DEFAULTS).review
+    assert (ignore.applied, ignore.patch) == ((), b"")
+
+
+def test_webhooks_in_mode_warn_report_each_change_once() -> None:
+    """Neither of them gets the changes of the other one."""
+    reviewer = Reviewer(admission_spec(DEFAULT_POLICIES[:-1] + ", mode: Warn}"))
+    reviews = [decide(reviewer, wire({"spec": {}}), policy=each, namespace=NAMESPACE_DEFAULTS).review
+               for each in POLICIES]  # fmt: skip
+    assert [each.mutated for each in reviews] == [("PodTolerationRestriction",), ("DefaultTolerationSeconds",)]
+    assert len({warning for each in reviews for warning in each.warnings}) == sum(
+        len(each.warnings) for each in reviews
+    )
+
+
+def test_changes_of_a_refused_pod_are_not_counted() -> None:
+    pod = {"spec": {"nodeSelector": {"pool": "b"}}}
+    reviewer = Reviewer(
+        admission_spec("{podNodeSelector: {clusterDefaultNodeSelector: pool=a}, defaultTolerationSeconds: {}}")
+    )
+    review = decide(reviewer, wire(pod)).review
+    assert (review.mutated, review.applied) == ((), ("PodNodeSelector",))
+    review = decide(reviewer, wire({"spec": {"tolerations": 1}})).review
+    assert review.applied == ("PodNodeSelector",)
+
+
+def test_failure_of_a_rule_with_ignore_refuses_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    reviewer, failing = Reviewer(admission_spec(DEFAULT_POLICIES)), CountingRule()
+    failing.name, failing.failure_policy, failing.error = "DefaultTolerationSeconds", "Ignore", ValueError("broken")
+    rules = [failing if each.name == failing.name else each for each in reviewer.rules]
+    object.__setattr__(reviewer, "rules", tuple(rules))
+    for calls in (1, 2):  # the review is not cached
+        review = decide(reviewer, wire({"spec": {}}), namespace=NAMESPACE_DEFAULTS).review
+        assert (review.mutated, review.failed) == (("PodTolerationRestriction",), ("DefaultTolerationSeconds",))
+        assert review.patch
+        assert failing.calls == calls
+    logged = [(record.levelname, record.exc_info and record.exc_info[1]) for record in caplog.records]
+    assert logged == [("ERROR", failing.error)] * 2
+    assert all("DefaultTolerationSeconds" in record.getMessage() for record in caplog.records)
+    with pytest.raises(ValueError, match="broken"):
+        decide(reviewer, wire({"spec": {}}), policy="Ignore")
+    failing.failure_policy = "Fail"
+    with pytest.raises(ValueError, match="broken"):
+        decide(reviewer, wire({"spec": {}}))
+
+
+# --- Which webhooks apply which rules ---------------------------------------------------------------------------------
+
+BLOCKS = {
+    "podNodeSelector": "clusterDefaultNodeSelector: pool=a",
+    "defaultTolerationSeconds": "notReadyTolerationSeconds: 60",
+    "podTolerationRestriction": "tolerationsWhitelist: [{key: a, operator: Exists}]",
+    "extendedResourceToleration": "ignoredResources: []",
+    "specialHardware": "classes: [{name: g, taint: {key: g}, resources: [e.com/g], exclusive: true}]",
+}
+BLOCK_NAMES: tuple[RuleName, ...] = (
+    "PodNodeSelector",
+    "DefaultTolerationSeconds",
+    "PodTolerationRestriction",
+    "ExtendedResourceToleration",
+    "SpecialHardware",
+)
+Policies = tuple[FailurePolicy | None, ...]
+
+
+class Cluster:
+    """The webhooks that are registered for rules with these failure policies, and a replica with the same rules."""
+
+    def __init__(self, policies: Policies, *, exclusive: bool) -> None:
+        rules = zip(BLOCKS.items(), policies, strict=True)
+        text = ", ".join(f"{name}: {{failurePolicy: {each}, {block}}}" for (name, block), each in rules if each)
+        spec = admission_spec("{" + (text if exclusive else text.replace(", exclusive: true", "")) + "}")
+        self.scopes = {each.rule: each for each in rule_scopes(spec)}
+        self.reviewer = Reviewer(spec)
+        found = webhooks(spec, Endpoint(url="https://localhost"), b"")
+        self.registered = {each["name"].partition(".")[0] for each in (*found.mutating, *found.validating)}
+
+    def applied(self, reviewer: Reviewer, stage: Stage) -> list[RuleName]:
+        """The rules that a replica applies when the API server calls the registered webhooks for a pod."""
+        return [
+            rule.name
+            for policy in POLICIES
+            if f"{stage}-{policy.lower()}" in self.registered
+            for rule in reviewer._rules("", "Pod", stage, policy)
+        ]
+
+
+@cache
+def clusters(*, exclusive: bool) -> dict[Policies, Cluster]:
+    policies: tuple[FailurePolicy | None, ...] = (None, *POLICIES)
+    return {each: Cluster(each, exclusive=exclusive) for each in product(policies, repeat=len(BLOCKS))}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_rule_that_may_refuse_is_applied_by_one_webhook(exclusive: bool) -> None:
+    for cluster in clusters(exclusive=exclusive).values():
+        for stage in (MUTATE, VALIDATE):
+            applied = Counter(cluster.applied(cluster.reviewer, stage))
+            for rule, scope in cluster.scopes.items():
+                assert applied[rule] or not scope.resources(stage)
+                assert applied[rule] <= 1 or not scope.validates
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_change_of_a_rule_suspends_no_other_rule(exclusive: bool) -> None:
+    """The API server and the replicas learn of the change at different times."""
+    found = clusters(exclusive=exclusive)
+    for (before, old), (number, rule) in product(found.items(), enumerate(BLOCK_NAMES)):
+        for policy in {None, *POLICIES} - {before[number]}:
+            new = found[(*before[:number], policy, *before[number + 1 :])]
+            # A rule that refuses nothing waits for its webhook if a rule with Ignore precedes it that may refuse.
+            fail, ignore = (
+                [each for each in new.scopes.values() if each.failure_policy == policy] for policy in POLICIES
+            )
+            separate = bool(fail) and any(each.validates for each in ignore)
+            for stage in (MUTATE, VALIDATE):
+                applied = old.applied(new.reviewer, stage)
+                for name in (old.scopes.keys() & new.scopes.keys()) - {rule}:
+                    scope = new.scopes[name]
+                    waits = separate and not scope.validates
+                    assert name in applied or not scope.resources(stage) or waits
 
 
 def test_least_recently_used_reviews_are_dropped() -> None:
@@ -544,7 +681,7 @@ def test_mutation_is_idempotent_exact_and_valid(
     )
     assert before is not None
     assert after is not None
-    decided, _ = reviewer.mutate(before, [each for each in reviewer.rules if each.failure_policy == "Fail"])
+    decided, _ = reviewer.mutate(before, reviewer.rules, failure_policy="Fail")
     assert (after.pod.spec.tolerations or ()) == (decided.tolerations or ())
     assert (after.pod.spec.node_selector or {}) == (decided.node_selector or {})
     assert after.pod.spec.node_affinity == decided.node_affinity
@@ -667,7 +804,7 @@ def test_reviews_depend_on_no_dropped_field(
         )
         for stage in STAGES:
             review = decide(reviewer, of, stage, namespace=info).review
-            assert results(review) == results(reviewer._review(found, reviewer.rules, stage))
+            assert results(review) == results(reviewer._review(found, reviewer.rules, stage, "Fail"))
             many = len(review.refusals) > 3  # so they are not cached
             assert reviewed.setdefault(stage, review) is review or many
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -15,14 +16,17 @@ from tests.admission_requests import admission_spec, toleration, tolerations
 from tests.json_patch import apply_patch
 from tests.unit.admission.test_reviewer import wire
 from trimtab.admission.requests import NamespaceInfo, PodSpec, Toleration
-from trimtab.admission.reviewer import MUTATE, VALIDATE, Reviewer, Stage
+from trimtab.admission.reviewer import Reviewer
+from trimtab.admission.rule_scopes import MUTATE, VALIDATE, Stage
+from trimtab.admission.rules import Review
 from trimtab.admission.rules.toleration_restriction import (
     CONFLICT_WITH_NAMESPACE,
     DEFAULTS_ANNOTATION,
     WHITELIST_ANNOTATION,
 )
-from trimtab.admission.tolerations import TOO_MANY, tolerations_for
-from trimtab.api.placement_admission import FailurePolicy, NodeTaint
+from trimtab.admission.tolerations import TOO_MANY, merge_tolerations, tolerations_for
+from trimtab.admission.webhooks import Endpoint, webhooks
+from trimtab.api.placement_admission import FailurePolicy, NodeTaint, PlacementAdmissionSpec
 
 RULES = """
 defaultTolerationSeconds: {notReadyTolerationSeconds: 60, unreachableTolerationSeconds: 30}
@@ -273,6 +277,117 @@ def test_no_pod_of_others_is_stored_with_a_toleration_of_reserved_nodes(
     ]
     for taint, permitted in reserved:
         assert permitted or not tolerations_for(stored_tolerations(stored), taint)
+
+
+# --- One mutating webhook or two --------------------------------------------------------------------------------------
+
+ANY_POLICY = st.sampled_from([None, "Fail", "Ignore"])
+LIST = "[{key: a, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"
+RULE_BLOCKS = {
+    "podNodeConstraints": st.just("additionalChecks: [Tolerations], protectedTaints: [{key: dedicated}]"),
+    "podNodeSelector": st.just("clusterDefaultNodeSelector: dedicated=a"),
+    "defaultTolerationSeconds": st.just("notReadyTolerationSeconds: 60"),
+    "podTolerationRestriction": st.sampled_from(
+        [
+            "defaultTolerations: [{key: a, operator: Exists}]",
+            f"tolerationsWhitelist: {LIST}",
+            f"tolerationsWhitelist: {LIST}, allowApiServerDefaults: false",
+        ]
+    ),
+    "extendedResourceToleration": st.just("ignoredResources: []"),
+    "dedicatedNodes": st.just(
+        "pools: [{name: a, namespaces: [shop], taint: {key: dedicated, value: a}},"
+        "{name: b, namespaces: [shop], taint: {key: dedicated, value: b}},"
+        "{name: c, namespaces: [shop], taint: {key: nvidia.com/gpu, value: c}}]"
+    ),
+    "specialHardware": st.builds(
+        "classes: [{{name: gpu, resources: [nvidia.com/gpu], taint: {{key: dedicated, value: b}},"
+        "nodeLabel: {{key: dedicated, value: b}}, exclusive: {}}}]".format,
+        st.sampled_from(["true", "false"]),
+    ),
+}
+SPECS = st.fixed_dictionaries({name: st.tuples(ANY_POLICY, block) for name, block in RULE_BLOCKS.items()}).map(
+    lambda rules: admission_spec(
+        "{"
+        + ", ".join(f"{name}: {{failurePolicy: {each}, {block}}}" for name, (each, block) in rules.items() if each)
+        + "}"
+    )
+)
+CHOSEN = st.lists(
+    st.sampled_from(
+        [
+            "*",
+            "*:NoSchedule",
+            "a",
+            "b",
+            "dedicated=b:NoSchedule",
+            "nvidia.com/gpu=c:NoSchedule",
+            "nvidia.com/gpu",
+            *IN_TREE,
+        ]
+    ),
+    max_size=3,
+)
+
+
+class ApiServer:
+    """Calls the registered webhooks as kube-apiserver does, and again if the pod has changed since."""
+
+    def __init__(self, reviewer: Reviewer, webhooks: Collection[str]) -> None:
+        self.reviewer = reviewer
+        self.webhooks = webhooks
+
+    def _review(self, stage: Stage, policy: FailurePolicy, pod: Any) -> Review:
+        namespace = NamespaceInfo("shop")
+        return self.reviewer.decide(wire(pod), namespace, stage=stage, failure_policy=policy).review
+
+    def admit(self, pod: Any) -> Any:
+        """The pod as it is stored; ``None`` if it is refused."""
+        called: set[FailurePolicy] = set()
+        again: set[FailurePolicy] = set(POLICIES)
+        for _ in range(2):
+            before, pod = pod, in_tree(pod)
+            if before != pod:
+                again |= called
+            for policy in POLICIES:
+                if policy not in again or f"mutate-{policy.lower()}" not in self.webhooks:
+                    continue
+                review, before = self._review(MUTATE, policy, pod), pod
+                if review.refusals:
+                    return None
+                pod = apply_patch(pod, review.patch)
+                called.add(policy)
+                again = (again | called if pod != before else again) - {policy}
+        refused = any(
+            self._review(VALIDATE, policy, pod).refusals
+            for policy in POLICIES
+            if f"validate-{policy.lower()}" in self.webhooks
+        )
+        return None if refused else pod
+
+
+def placement(pod: Any) -> Any:
+    """What a stored pod selects, requires and tolerates."""
+    if pod is None:
+        return None
+    spec = msgspec.json.decode(msgspec.json.encode(pod["spec"]), type=PodSpec)
+    return spec.node_selector, spec.affinity, set(merge_tolerations(spec.tolerations or (), ()))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(spec=SPECS, chosen=CHOSEN, gpus=st.sampled_from([None, "1"]))
+def test_one_mutating_webhook_admits_and_changes_the_same_pods_as_two(
+    spec: PlacementAdmissionSpec, chosen: list[str], gpus: str | None
+) -> None:
+    """PodTolerationRestriction may also remove a toleration that another one covers if it is applied again."""
+    found = webhooks(spec, Endpoint(url="https://localhost"), b"")
+    registered = {each["name"].partition(".")[0] for each in (*found.mutating, *found.validating)}
+    separate = Reviewer(spec)
+    separate._shared = frozenset()
+    every = [f"{stage}-{policy}" for stage in (MUTATE, VALIDATE) for policy in ("fail", "ignore")]
+    pod = pod_with(*chosen, gpus=gpus)
+    expected = placement(ApiServer(separate, every).admit(pod))
+    assert placement(ApiServer(Reviewer(spec), registered).admit(pod)) == expected
 
 
 @pytest.mark.live

@@ -21,6 +21,7 @@ from trimtab.admission.own_resources import OwnResourceReview
 from trimtab.admission.report import RequestOutcome
 from trimtab.admission.requests import WireRequest
 from trimtab.admission.reviewer import Reviewer
+from trimtab.admission.rules.toleration_seconds import DefaultTolerationSecondsRule
 from trimtab.admission.server import LARGE_REQUEST, AdmissionMetrics, AdmissionServer
 from trimtab.api.schema import FieldError
 from trimtab.kube.api import Unreachable
@@ -189,6 +190,36 @@ async def test_unknown_permission_is_an_http_error() -> None:
     assert "SubjectAccessReview failed" in message
     assert server.count("trimtab_admission_requests") == {"/validate/fail failed": 1}
     assert server.count("trimtab_admission_access_reviews") == Counter()
+
+
+SEPARATE = """
+dedicatedNodes: {pools: [{name: a, namespaces: [shop], taint: {key: pool, value: a}}]}
+specialHardware:
+  failurePolicy: Ignore
+  classes: [{name: gpu, taint: {key: gpu}, resources: [example.com/gpu], exclusive: true}]
+"""
+
+
+async def test_unknown_permission_for_a_rule_with_ignore_refuses_no_request() -> None:
+    server = Server(SEPARATE)
+    server.api.allowed = None
+    body = review_of({"nodeName": "n1", "nodeSelector": {"pool": "a"}})  # a pod of the pool
+    for path in ("/mutate/fail", "/validate/fail"):
+        status, response = await server.post(path, body)
+        assert (status, isinstance(response, dict) and response["allowed"]) == (200, True)
+    status, _ = await server.post("/validate/ignore", body)
+    assert status == 503
+
+
+async def test_failed_rule_with_ignore_is_counted_for_the_webhook_with_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(DefaultTolerationSecondsRule, "mutate", fail)
+    server = Server("{defaultTolerationSeconds: {}, podNodeSelector: {clusterDefaultNodeSelector: pool=a}}")
+    assert "patch" in await server.ask("/mutate/fail", {"containers": []})
+    assert server.outcomes[0].results == {"PodNodeSelector": "Mutated"}
+    assert server.count("trimtab_admission_requests") == {"/mutate/fail mutated": 1, "/mutate/ignore failed": 1}
 
 
 async def test_mode_warn_refuses_and_changes_nothing() -> None:

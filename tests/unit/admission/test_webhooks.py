@@ -37,6 +37,8 @@ dedicatedNodes: {pools: [{name: a, taint: {key: dedicated}, namespaces: [a]}]}
 specialHardware: {classes: [{name: gpu, taint: {key: gpu}, resources: [example.com/gpu], exclusive: true}]}
 """
 
+POOL = "dedicatedNodes: {failurePolicy: Ignore, pools: [{name: a, taint: {key: d}, groups: [a]}]}"
+
 
 def made(text: str, **options: Any) -> Webhooks:
     return webhooks(admission_spec(text), SERVICE, b"CA", own_namespace="trimtab", **options)
@@ -71,13 +73,42 @@ def test_without_a_policy_only_own_resources_are_validated() -> None:
 
 
 def test_each_failure_policy_has_a_webhook_of_each_kind() -> None:
-    found = made(ALL_RULES)
-    assert set(by_name(found.mutating)) == {"mutate-fail", "mutate-ignore"}
-    assert set(by_name(found.validating)) == {"validate-fail", "warn", "resources"}
-    assert {name: each["failurePolicy"] for name, each in by_name(found.mutating).items()} == {
-        "mutate-fail": "Fail",
-        "mutate-ignore": "Ignore",
-    }
+    found = made("podNodeConstraints: {}\ndefaultTolerationSeconds: {}\npodNodeSelector: {failurePolicy: Ignore}")
+    assert set(by_name(found.mutating)) == {"mutate-ignore"}
+    assert set(by_name(found.validating)) == {"validate-fail", "validate-ignore", "warn", "resources"}
+    policies = {name: each["failurePolicy"] for name, each in by_name((*found.mutating, *found.validating)).items()}
+    assert policies.pop("validate-fail") == "Fail"
+    assert set(policies.values()) == {"Ignore"}
+
+
+SECONDS = "podNodeSelector: {}\ndefaultTolerationSeconds: {}\n"
+HARDWARE = "specialHardware: {failurePolicy: Ignore, classes: [{name: g, taint: {key: g}, resources: [e.com/g]}]}"
+BOTH = ["mutate-fail", "mutate-ignore"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mutating", "validating"),
+    [
+        (ALL_RULES, ["mutate-fail"], ["validate-fail"]),
+        (SECONDS, ["mutate-fail"], ["validate-fail"]),
+        (f"{ALL_RULES.partition('specialHardware')[0]}{HARDWARE}", ["mutate-fail"], ["validate-fail"]),
+        (f"mode: Warn\n{SECONDS}", BOTH, ["validate-fail"]),
+        # The webhook with Fail is called for some pods only, or changes nothing, or is called for no DaemonSets.
+        ("extendedResourceToleration: {failurePolicy: Fail}\ndefaultTolerationSeconds: {}", BOTH, []),
+        ("podNodeConstraints: {}\ndefaultTolerationSeconds: {}", ["mutate-ignore"], ["validate-fail"]),
+        (f"{SECONDS}{HARDWARE}", BOTH, ["validate-fail"]),
+        # A rule with Ignore may refuse requests.
+        (f"{SECONDS}podTolerationRestriction: {{failurePolicy: Ignore}}", BOTH, ["validate-fail", "validate-ignore"]),
+        (f"{SECONDS}{POOL}", BOTH, ["validate-fail", "validate-ignore"]),
+    ],
+    ids=["all", "all pods", "DaemonSets", "Warn", "some pods", "no change", "no DaemonSets", "whitelist", "pool"],
+)
+def test_webhook_that_is_called_anyway_applies_rules_with_ignore_that_refuse_nothing(
+    text: str, mutating: list[str], validating: list[str]
+) -> None:
+    found = made(text)
+    assert list(by_name(found.mutating)) == mutating
+    assert [name for name in by_name(found.validating) if name.startswith("validate")] == validating
 
 
 def test_webhooks_cannot_hurt() -> None:

@@ -84,10 +84,11 @@ class Review(Struct, frozen=True):
     Attributes:
         refusals: reasons to refuse the request, with the rules that give them.
         warnings: warnings for the client.
-        mutated: rules that changed the pod spec.
+        mutated: rules that changed the pod spec; none if another rule refuses the object.
         applied: the rules with a result, for counts. In a validating webhook, these are all rules that ran. In a
-            mutating webhook, these are the rules that changed or refused the object; the validating webhook counts
-            the others.
+            mutating webhook, these are the rules that refused the object, else those that changed it; the validating
+            webhook counts the others.
+        failed: rules with failure policy Ignore that failed in the webhook with Fail, which did not apply them.
         patch: the JSON patch, encoded; empty if nothing changes, and in Warn mode.
     """
 
@@ -95,4 +96,5 @@ class Review(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     mutated: tuple[RuleName, ...] = ()
     applied: tuple[RuleName, ...] = ()
+    failed: tuple[RuleName, ...] = ()
     patch: bytes = b""

@@ -10,7 +10,8 @@ has decoded the response and applied the patch. Its buckets end at 5, 25 and 100
 interpolated, as Prometheus does it.
 
 The *floor* takes turns with the replica: webhooks in Go that answer each request with a prepared response, whose patch
-is that of trimtab. No webhook that makes this patch can have much shorter durations on this machine.
+is that of trimtab. No webhook that makes this patch can have much shorter durations on this machine. With two mutating
+webhooks, it is no floor: prepared patches change the pod each time that the API server calls one of them again.
 
 ``--pods`` selects pods that are alike, of 1,000 templates, or all different, see :mod:`benchmarks.admission_pods`.
 ``--create dry-run`` creates pods with dryRun=All: the API server calls the webhooks, but does not store the pods.
@@ -49,13 +50,14 @@ from msgspec import Struct, structs
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
-from benchmarks.admission_pods import ALIKE, KINDS, drawn, each_once, template  # noqa: E402
+from benchmarks.admission_pods import ALIKE, KINDS, drawn, each_once  # noqa: E402
 from benchmarks.admission_probe import Load, build, send, webhook_command  # noqa: E402
 from benchmarks.processes import Meter  # noqa: E402
 from trimtab.admission.requests import AdmissionReview, NamespaceInfo  # noqa: E402
 from trimtab.admission.reviewer import Reviewer  # noqa: E402
 from trimtab.admission.rule_scopes import MUTATE  # noqa: E402
 from trimtab.api.decode import decode_placement_admission  # noqa: E402
+from trimtab.api.placement_admission import FailurePolicy  # noqa: E402
 from trimtab.kube import verbs  # noqa: E402
 from trimtab.kube.api import ApiError  # noqa: E402
 from trimtab.kube.connection.config import load_config  # noqa: E402
@@ -84,7 +86,7 @@ REGISTERED: Final = 2.0
 CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 TRIMTAB: Final = "trimtab"
 FLOOR: Final = "floor"
-RECORDED: Final = "*-fail.*.json"
+RECORDED: Final = "*-*.*.json"
 """The requests of each webhook and template that the floor recorded."""
 KOPF: Final = "kopf"
 CONFIGURATION: Final = "trimtab-admission"
@@ -291,7 +293,11 @@ class Bench:
         await self._api.request("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
 
     async def take_turn(self, policy: str, cases: Sequence[Case]) -> None:
-        """Measure a replica, and then the floor with the same webhook configurations."""
+        """Measure a replica, and then the floor with the same webhook configurations.
+
+        Raises:
+            RuntimeError: the floor has not recorded a request for each template.
+        """
         await self._write_policy(POLICIES[policy][0])
         async with self._replica() as (pid, _port):
             configurations = {each: await verbs.get(self._api, each, CONFIGURATION) for each in CONFIGURATIONS}
@@ -299,10 +305,17 @@ class Bench:
                 await self._measure(TRIMTAB, case, pid)
         for file in self._directory.glob(RECORDED):
             file.unlink()
-        async with self._floor(configurations):
+        templates = 0
+        async with self._floor(configurations, record=True):
             for kind in {each.pods for each in cases}:
+                templates += len(each_once(kind, 0, {}))
                 await self._create_pods(structs.replace(cases[0], pods=kind, dry_run=True))
-        async with self._floor(configurations, self._patches(POLICIES[policy][0])) as pid:
+        mutating = configurations[MUTATING_WEBHOOK_CONFIGURATIONS].get("webhooks", ())
+        patches = self._patches(POLICIES[policy][0])
+        if len(patches) != templates * len(mutating):
+            number = f"{len(mutating)} mutating webhooks"
+            raise RuntimeError(f"{len(patches)} patches for {templates} templates and {number}")
+        async with self._floor(configurations, record=self._options.replay, patches=patches) as pid:
             for case in cases:
                 await self._measure(FLOOR, case, pid)
 
@@ -377,11 +390,16 @@ class Bench:
             await verbs.delete(self._api, each, CONFIGURATION)
 
     @asynccontextmanager
-    async def _floor(self, configurations: Mapping[Resource, Any], patches: Path | None = None) -> AsyncIterator[int]:
+    async def _floor(
+        self, configurations: Mapping[Resource, Any], *, record: bool, patches: Mapping[str, bytes] | None = None
+    ) -> AsyncIterator[int]:
         """Run the webhooks that decide nothing, and register them as trimtab's were. Yield the process id."""
+        file = self._directory / "patches"
+        file.write_bytes(msgspec.json.encode(patches or {}))  # bytes in base64
         port, name = free_port(), "floor"
         bundle = base64.b64encode(self._cluster.ca.read_bytes()).decode()
-        command = webhook_command(self._probe, port, self._keys, record=self._directory, patches=patches)
+        recorded = self._directory if record else None
+        command = webhook_command(self._probe, port, self._keys, patches=file, record=recorded)
         async with self._started(FLOOR, command) as pid:
             for resource, body in configurations.items():
                 webhooks = []
@@ -445,7 +463,7 @@ class Bench:
             bodies = each_once(case.pods, self._number, fields)
             seconds = len(bodies) / case.rate
         else:
-            bodies = drawn(case.pods, self._number, fields, int(case.rate * seconds))
+            bodies = drawn(case.pods, self._number, fields, round(case.rate * seconds))
         url = self._cluster.layout.server + PODS.path(namespace=NAMESPACE) + ("?dryRun=All" if case.dry_run else "")
         return await send(
             self._probe,
@@ -474,18 +492,30 @@ class Bench:
             except ApiError:  # the CRD is not served yet
                 await asyncio.sleep(0.2)
 
-    def _patches(self, text: str) -> Path:
-        """Write the JSON patches for the recorded requests to a file."""
-        reviewer = Reviewer(decode_placement_admission(_admission(text)).spec)
-        found = {}
-        for recorded in self._directory.glob("mutate-fail.*.json"):
-            request = msgspec.json.decode(recorded.read_bytes(), type=AdmissionReview).request
-            decision = reviewer.decide(request, NamespaceInfo(NAMESPACE), stage=MUTATE, failure_policy="Fail")
-            if decision.review.patch:
-                found[template(request.name)] = decision.review.patch
-        path = self._directory / "patches"
-        path.write_bytes(msgspec.json.encode(found))  # bytes in base64
-        return path
+    def _patches(self, text: str) -> dict[str, bytes]:
+        """Return the JSON patches for the recorded requests, by webhook and template."""
+        recorded = {file.stem: file.read_bytes() for file in self._directory.glob(RECORDED)}
+        return patches_for(Reviewer(decode_placement_admission(_admission(text)).spec), recorded)
+
+
+def patches_for(reviewer: Reviewer, recorded: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the JSON patches for recorded requests to mutating webhooks.
+
+    Args:
+        reviewer: the rules.
+        recorded: the bodies of the requests by webhook and template, for example ``mutate-fail.t7``.
+    """
+    policies: dict[str, FailurePolicy] = {"mutate-fail": "Fail", "mutate-ignore": "Ignore"}
+    found = {}
+    for name, body in recorded.items():
+        policy = policies.get(name.partition(".")[0])
+        if policy is None:
+            continue
+        request = msgspec.json.decode(body, type=AdmissionReview).request
+        decision = reviewer.decide(request, NamespaceInfo(NAMESPACE), stage=MUTATE, failure_policy=policy)
+        if decision.review.patch:
+            found[name] = decision.review.patch
+    return found
 
 
 def _admission(text: str) -> dict[str, Any]:

@@ -62,23 +62,21 @@ def build() -> Path:
     return builder.ensure([NAME])[NAME]
 
 
-def webhook_command(
-    probe: Path, port: int, keys: Path, *, record: Path | None = None, patches: Path | None = None
-) -> list[str]:
+def webhook_command(probe: Path, port: int, keys: Path, *, patches: Path, record: Path | None = None) -> list[str]:
     """Return the command of the webhook that decides nothing.
 
     Args:
         probe: the program.
         port: the port to listen on.
         keys: the directory with ``serving.crt`` and ``serving.key``.
-        record: the directory to write the first request of each path and template to, as ``PATH.TEMPLATE.json``.
-        patches: the JSON file with the patches of the responses to mutating webhooks, in base64, by template. The
-            template is the second part of a pod's name: ``LOAD-TEMPLATE-NUMBER``.
+        patches: the JSON file with the patches of the responses, in base64, by webhook and template, for example
+            ``mutate-fail.t7``. The template is the second part of a pod's name: ``LOAD-TEMPLATE-NUMBER``.
+        record: the directory to write the first request of each webhook and template to, as ``WEBHOOK.TEMPLATE.json``.
     """
     command = [str(probe), "webhook", f"-listen=127.0.0.1:{port}"]
     command += [f"-cert={keys / 'serving.crt'}", f"-key={keys / 'serving.key'}"]
-    command += [f"-record={record}"] if record else []
-    return [*command, f"-patches={patches}"] if patches else command
+    command += [f"-patches={patches}"]
+    return [*command, f"-record={record}"] if record else command
 
 
 async def send(

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -71,7 +72,7 @@ func load(arguments []string) error {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, given.Most)
 	began := time.Now()
-	for number := range int(given.Rate * given.Seconds) {
+	for number := range int(math.Round(given.Rate * given.Seconds)) {
 		due := began.Add(time.Duration(float64(number) / given.Rate * float64(time.Second)))
 		time.Sleep(time.Until(due))
 		running.Go(func() {

@@ -37,21 +37,18 @@ func serve(arguments []string) error {
 	address := flags.String("listen", "", "address to listen on")
 	certificate := flags.String("cert", "", "file with the certificate")
 	key := flags.String("key", "", "file with the private key")
-	record := flags.String("record", "", "directory to write the first request of each path and template to")
-	patches := flags.String("patches", "", "file with the JSON patches, in base64, of the responses to paths that begin "+
-		"with /mutate/, by template")
+	record := flags.String("record", "", "directory to write the first request of each webhook and template to")
+	patches := flags.String("patches", "", "file with the JSON patches, in base64, of the responses, by webhook and template")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
 	mutations := map[string]string{}
-	if *patches != "" {
-		content, err := os.ReadFile(*patches)
-		if err == nil {
-			err = json.Unmarshal(content, &mutations)
-		}
-		if err != nil {
-			return err
-		}
+	content, err := os.ReadFile(*patches)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, &mutations); err != nil {
+		return err
 	}
 	for name, patch := range mutations {
 		mutations[name] = `,"patchType":"JSONPatch","patch":"` + patch + `"`
@@ -67,19 +64,16 @@ func serve(arguments []string) error {
 			http.Error(writer, err.Error(), http.StatusBadRequest)
 			return
 		}
-		of := template(given.Request.Name)
-		if *record != "" && !known(&recorded, request.URL.Path+" "+of) {
-			name := strings.ReplaceAll(strings.Trim(request.URL.Path, "/"), "/", "-") + "." + of + ".json"
-			if err := os.WriteFile(filepath.Join(*record, name), body, 0o600); err != nil {
+		webhook := strings.ReplaceAll(strings.Trim(request.URL.Path, "/"), "/", "-")
+		name := webhook + "." + template(given.Request.Name)
+		if *record != "" && !known(&recorded, name) {
+			if err := os.WriteFile(filepath.Join(*record, name+".json"), body, 0o600); err != nil {
 				http.Error(writer, err.Error(), http.StatusInternalServerError)
 				return
 			}
 		}
 		answer := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"uid":"` +
-			given.Request.UID + `"`
-		if strings.HasPrefix(request.URL.Path, "/mutate/") {
-			answer += mutations[of]
-		}
+			given.Request.UID + `"` + mutations[name]
 		writer.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(writer, answer+"}}")
 	}

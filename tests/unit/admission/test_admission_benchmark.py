@@ -7,13 +7,14 @@ from collections import Counter
 import msgspec
 import pytest
 
-from benchmarks.admission import ALL, durations
+from benchmarks.admission import ALL, durations, patches_for
 from benchmarks.admission_pods import ALIKE, DIFFERENT, KINDS, NUMBER, TEMPLATES, drawn, each_once, template
 from tests.admission_requests import admission_spec, wire
 from tests.json_patch import apply_patch
 from trimtab.admission.requests import NamespaceInfo
 from trimtab.admission.reviewer import Reviewer
 from trimtab.admission.rule_scopes import MUTATE, VALIDATE
+from trimtab.admission.webhooks import Endpoint, webhooks
 
 
 def decoded(pods: list[msgspec.Raw], number: int = 0) -> list[dict]:
@@ -58,6 +59,19 @@ def test_some_templates_are_used_far_more_often_than_others() -> None:
     assert 700 < len(used) <= NUMBER
     assert sum(count for _, count in used.most_common(100)) > number / 2
     assert used["t0"] > 500
+
+
+@pytest.mark.parametrize(
+    ("rules", "number"), [(ALL, 1), ("defaultTolerationSeconds: {}", 1), ("podNodeSelector: {}", 0)]
+)
+def test_patches_of_the_floor_are_those_of_each_mutating_webhook(rules: str, number: int) -> None:
+    spec = admission_spec(rules)
+    [pod] = decoded(each_once(ALIKE, 1, {}))
+    body = msgspec.json.encode({"request": {"uid": "1", "operation": "CREATE", "kind": {"kind": "Pod"}, "object": pod}})
+    recorded = {f"{stage}-{policy}.a0": body for stage in ("mutate", "validate") for policy in ("fail", "ignore")}
+    found = patches_for(Reviewer(spec), recorded)
+    registered = webhooks(spec, Endpoint(url="https://localhost"), b"").mutating
+    assert len([each for each in registered if each["name"].partition(".")[0] + ".a0" in found]) == number
 
 
 def test_additional_fields_are_in_each_spec() -> None:

@@ -9,7 +9,10 @@ chunked), and with 417 if the request has an ``Expect`` field. The handler start
 handler waits, its response is sent before the event loop runs other tasks.
 
 A parser library would save little: this module parses a request of an API server in 2.7 microseconds, httptools in 1.3,
-which would be one more compiled dependency, and aiohttp's parser in 4.0.
+which would be one more compiled dependency, and aiohttp's parser in 4.0. A whole server with httptools needs more:
+uvicorn 0.54 (ASGI, uvloop, TLS, without access log) used 133 to 167 microseconds of CPU time for a request to the
+webhooks' handlers at 1,000 requests per second, and this module 102 to 113, by turns in one run. uvicorn also limits
+neither the size of bodies nor what a single client may use.
 """
 
 from __future__ import annotations

@@ -699,12 +699,12 @@ def test_posts_over_tls_on_the_event_loop_of_the_webhooks() -> None:
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
 
     async def run() -> None:
-        handled = 0
+        handled, released = 0, asyncio.Event()
 
         async def count(_content: bytes) -> tuple[int, bytes]:
             nonlocal handled
             handled += 1
-            await asyncio.sleep(0.05)
+            await released.wait()
             return 200, b""
 
         limits = {"body_bytes": 500_000, "timeout": 5.0}
@@ -739,6 +739,7 @@ def test_posts_over_tls_on_the_event_loop_of_the_webhooks() -> None:
             )
             writer.transport.abort()
             await eventually_async(lambda: not server.connections, "the connections have ended")
+            released.set()
             await eventually_async(lambda: not posts._tasks, "the handler has ended")
             assert handled == 1
             assert posts.large_bodies._value == MAX_LARGE_BODIES

@@ -311,8 +311,12 @@ The number is large because the descheduler plans less often than the autoscaler
 _UNGROUPED: Final = 2
 """Maximum number of terms of a spec whose counters are updated one by one."""
 
-_ROUNDS: Final = 2
-"""A counter is considered unused if this number of consecutive plans and validations did not read it."""
+_ROUNDS: Final = 16
+"""A counter is considered unused if this number of consecutive plans and validations did not read it.
+
+The plans of one controller do not read the counters of another one. With a smaller number, the terms of a tenant's
+pending pods would cause a rebuild in nearly every plan.
+"""
 
 
 class PodClass:

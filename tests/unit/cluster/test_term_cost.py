@@ -184,6 +184,22 @@ def test_equal_terms_share_a_key() -> None:
     assert one != HOSTNAME
 
 
+def test_rarely_read_counters_cause_no_rebuild() -> None:
+    """The counters of a tenant's pending pods are read in one of several plans."""
+    snapshot = other_tenants()
+    terms = [
+        bind(term, "tenant") for number in range(PODS) for term in hostile("exists", number).spec.affinity.anti_required
+    ]
+    rebuilds = 0
+    for number in range(64):
+        index = snapshot.affinity
+        with snapshot.fork():
+            rebuilds += snapshot.affinity is not index
+            for term in terms if number % 4 == 0 else ():
+                snapshot.affinity.matching((term,), HOSTNAME)
+    assert not rebuilds
+
+
 def test_unused_counters_are_dropped() -> None:
     snapshot = other_tenants()
     index = snapshot.affinity

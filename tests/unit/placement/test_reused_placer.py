@@ -41,6 +41,8 @@ SMALL = {
     (object_store, "_LOG"): 7,
     (affinity, "_SPARE"): 2,
     (affinity, "_SPARE_SIZE"): 0,
+    (affinity, "_SPARE_COUNTERS"): -8,
+    (affinity, "_ROUNDS"): 2,
     (node_table, "_MANY"): 2,
     (topology_spread, "_MAX_KEYS"): 3,
     (topology_spread, "_MAX_INCLUSIONS"): 2,

@@ -78,14 +78,12 @@ class Scorer:
             among: the candidate slots: bool, shape (capacity,).
             added: additional scores of each slot, not negative: int64, shape (capacity,).
         """
+        if not among.any():
+            return None
         totals = self.totals(pod, among)
         if added is not None:
             totals = np.where(among, totals + added, -1)
-        if not len(totals):
-            return None
         highest = int(totals.argmax())
-        if totals[highest] < 0:
-            return None
         top = np.flatnonzero(totals == totals[highest])
         return highest if len(top) == 1 else int(top[np.argmin(self._nodes.rank()[top])])
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.builders import node, pod
 from tests.unit.cluster.worlds import Maker, fingerprint, makers, worlds
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject, Pod
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, Scorer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED, Profile
 
 
@@ -131,6 +132,21 @@ def test_pods_are_not_placed_without_nodes():
     [placed] = Placer(Snapshot()).place([pod("p").build()])
     assert not placed.pod.node
     assert not np.any(Placer(Snapshot()).feasible(pod("p").build()))
+
+
+def test_pod_that_fits_nowhere_is_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[str] = []
+    totals = Scorer.totals
+
+    def counted(scorer: Scorer, candidate: Pod, among: BoolArray) -> IntArray:
+        scored.append(candidate.name)
+        return totals(scorer, candidate, among)
+
+    monkeypatch.setattr(Scorer, "totals", counted)
+    snapshot = Snapshot([node("n1").allocatable(cpu="2").build()])
+    placed = Placer(snapshot).place([pod("large").cpu("3").build(), pod("small").cpu("1").build()])
+    assert [each.pod.node for each in placed] == ["", "n1"]
+    assert scored == ["small"]
 
 
 def test_oversized_pod_fits_on_no_node_and_does_not_affect_others() -> None:

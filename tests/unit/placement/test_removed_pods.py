@@ -34,7 +34,8 @@ def cluster(*further: Any) -> Snapshot:
 
 
 def judge(placer: Placer, pod: Pod) -> None:
-    placer.choose(pod, placer.feasible(pod))
+    placer.feasible(pod)
+    placer.scorer.totals(pod, placer.snapshot.nodes.used)
 
 
 def references(values: list[Any]) -> list[int]:

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from trimtab.cluster.complexity import terms_of
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
@@ -316,7 +315,8 @@ class FeasibilityChecker:
 
         This depends only on the pod, and not on the pods that are bound.
         """
-        if pod.spec.volumes or pod.spec.host_ports or terms_of(pod.spec):
+        spec = pod.spec
+        if spec.volumes or spec.host_ports or spec.affinity.pod_required or spec.affinity.anti_required:
             return False
         others = (rule for rule in self._rules(pod.spec).on_pods if rule is not self._anti_affinity)
         return self._anti_affinity is not None and not any(rule.concerns(pod) for rule in others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,8 +29,10 @@ from tests.unit.autoscaling.scale_down_plans import (
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import PodMove, RemoveNode
 from trimtab.autoscaling.scale_down import next_unneeded_records, recorded_unneeded
+from trimtab.autoscaling.scale_down.equivalence import PlacementClass
 from trimtab.autoscaling.scale_down.rehearsal import Rehearsal, RehearsalResult
-from trimtab.cluster.resources import BoolArray
+from trimtab.autoscaling.scale_down.simulation import FreeCapacity
+from trimtab.cluster.resources import CPU, BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.feasibility import FeasibilityChecker
@@ -559,7 +562,9 @@ class TestPodsThatDependOnOthers:
         of = group(size=4)
         selector = {"matchLabels": {"app": "web"}}
         lone = pod("lone").on("full").cpu("1").labels(app="lone").anti_affinity(HOSTNAME, labelSelector=selector)
-        pods = [web(f"w{number}", f"n{1 + number % 4}", "100m") for number in range(12)]
+        pods = [web(f"w{number}", f"n{1 + number % 4}", "100m") for number in range(6)]
+        soft = [web(f"w{number}", f"n{1 + number % 4}", "100m") for number in range(6, 12)]
+        pods += [each.anti_affinity(HOSTNAME, preferred=1).spread(ZONE, when="ScheduleAnyway") for each in soft]
         made = planned(of, workers(4, of), node("full").allocatable(cpu="8"), lone, pods)
         targets = [target for moves in removed(made).values() for target in moves.values()]
         assert len(removed(made)) == 3
@@ -584,6 +589,37 @@ class TestPodsThatDependOnOthers:
         assert set(removed(made)) == {"n1", "n2"}
         targets = [target for moves in removed(made).values() for target in moves.values()]
         assert sorted(targets) in (["x", "y"], ["y", "y"])
+
+
+@given(st.data())
+def test_first_fit_equals_a_search_of_all_nodes(data: st.DataObject) -> None:
+    snapshot = Snapshot([node(f"n{number}").allocatable(cpu="4").build() for number in range(5)])
+    table = snapshot.nodes
+    order, slots = table.order(), st.integers(0, 4)
+    room = FreeCapacity(table, order)
+    masks = st.lists(slots).map(lambda chosen: np.isin(np.arange(table.capacity), chosen))
+    classes = [
+        PlacementClass(number, ((CPU, 1000 + 1000 * number),), data.draw(masks), pod("p").build())
+        for number in range(2)
+    ]
+    left, is_open = dict.fromkeys(order.tolist(), 4000), dict.fromkeys(order.tolist(), True)
+    for _ in range(data.draw(st.integers(1, 20))):
+        slot = data.draw(slots)
+        if data.draw(st.booleans()):
+            count = data.draw(st.sampled_from((1, -1)))
+            room.take(slot, ((CPU, 1000),), count)
+            left[slot] -= 1000 * count
+        else:
+            is_open[slot] = not is_open[slot]
+            (room.reopen if is_open[slot] else room.close)(slot)
+        wanted = data.draw(st.sampled_from(classes))
+        rejected = data.draw(masks)
+        fitting = [
+            each
+            for each in order.tolist()
+            if is_open[each] and wanted.eligible[each] and left[each] >= wanted.wanted[0][1] and not rejected[each]
+        ]
+        assert room.first_of(wanted, rejected) == next(iter(fitting), None)
 
 
 class TestReplacements:

@@ -64,6 +64,8 @@ class FreeCapacity:
         self._free: IntArray = np.ascontiguousarray((nodes.allocatable[order] - nodes.requested[order]).T)
         self._open: BoolArray = np.ones(len(order), dtype=np.bool_)
         self._eligible: dict[int, tuple[PlacementClass, BoolArray]] = {}
+        self._first: dict[int, int] = {}
+        """By the number of a placement class, a position before which none has room for a pod of the class."""
 
     def free_of(self, column: int) -> IntArray:
         """Return the free amount of a resource as int64 of shape (capacity,).
@@ -85,6 +87,7 @@ class FreeCapacity:
         position = self.position.get(slot)
         if position is not None:
             self._open[position] = True
+            self._first.clear()
 
     def find(self, placement_class: PlacementClass, count: int) -> SlotCounts:
         """Find slots for pods, first fit in order.
@@ -117,11 +120,19 @@ class FreeCapacity:
             placement_class: the placement class of the pod.
             rejected: bool, shape (capacity,): the slots where the pod must not run; ``None`` for none.
         """
+        first = self._first.get(placement_class.number)
+        if first is not None and self._fits_at(placement_class, first):
+            slot = int(self.order[first])
+            if rejected is None or not rejected[slot]:
+                return slot
         fits = self._fits(placement_class)
+        if not fits.any():
+            return None
+        self._first[placement_class.number] = int(fits.argmax())
         if rejected is not None:
             fits &= ~rejected[self.order]
-        position = int(fits.argmax()) if len(fits) else 0
-        return int(self.order[position]) if len(fits) and fits[position] else None
+        position = int(fits.argmax())
+        return int(self.order[position]) if fits[position] else None
 
     def count(self, placement_class: PlacementClass) -> int:
         """Return the number of open nodes that have room for one pod."""
@@ -132,6 +143,8 @@ class FreeCapacity:
         position = self.position[slot]
         for column, amount in wanted:
             self._free[column, position] -= amount * count
+        if count < 0:
+            self._first.clear()
 
     def is_open(self) -> BoolArray:
         """Return which positions may receive pods, as bool of shape (positions,)."""
@@ -142,6 +155,11 @@ class FreeCapacity:
         for column, amount in placement_class.wanted:
             fits &= self._free[column] >= amount
         return fits
+
+    def _fits_at(self, placement_class: PlacementClass, position: int) -> bool:
+        if not (self._open[position] and self._suits(placement_class)[position]):
+            return False
+        return all(self._free[column, position] >= amount for column, amount in placement_class.wanted)
 
     def _suits(self, placement_class: PlacementClass) -> BoolArray:
         found = self._eligible.get(placement_class.number)

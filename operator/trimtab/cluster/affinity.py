@@ -103,13 +103,12 @@ class BoundTerm:
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Return whether the term matches a pod with these labels in this namespace (``AffinityTerm.Matches``)."""
-        if namespace not in self.namespaces and (
-            self.namespace_selector is None or not matches_labels(self.namespace_selector, namespace_labels)
-        ):
+        listed = namespace in self.namespaces
+        if not listed and self.namespace_selector is None:
             return False
         if self._picks is None:
             self._picks = label_matcher(self.selector)
-        return self._picks(labels)
+        return self._picks(labels) and (listed or matches_labels(self.namespace_selector, namespace_labels))
 
     def key_sets(self) -> Iterator[Keys]:
         """Yield the alternative key sets by which the term can be indexed; none if it cannot be indexed.
@@ -333,14 +332,18 @@ class PodClass:
         "labels",
         "leaving",
         "namespace",
+        "namespace_labels",
         "number",
         "stay_watchers",
         "watchers",
     )
 
-    def __init__(self, number: int, namespace: str, labels: Labels, watchers: CountsByTopology) -> None:
+    def __init__(
+        self, number: int, namespace: str, labels: Labels, namespace_labels: Labels, watchers: CountsByTopology
+    ) -> None:
         self.number = number
         self.namespace = namespace
+        self.namespace_labels = namespace_labels
         self.labels = labels
         self.by_slot: dict[int, int] = {}
         self.leaving: dict[int, int] | None = None  # most classes have no terminating pods
@@ -348,6 +351,10 @@ class PodClass:
         self.stay_watchers: list[SlotCounter] | None = None
         self.against: dict[DomainCounter, int] | None = None
         self.drawn: dict[DomainCounter, int] | None = None
+
+    def matched_by(self, term: BoundTerm) -> bool:
+        """Return whether a term matches the pods of the class."""
+        return term.matches(self.namespace, self.labels, self.namespace_labels)
 
     def add_stay_watcher(self, counter: SlotCounter) -> None:
         """Add a counter that is updated for the pods of the class that are not terminating."""
@@ -484,7 +491,7 @@ class _TermsOfSpec:
     need no grouping by topology key.
     """
 
-    __slots__ = ("counted", "grouped", "incoming", "pods", "spec", "terms")
+    __slots__ = ("counted", "grouped", "incoming", "pods", "repelled", "round", "spec", "terms")
 
     def __init__(self, spec: PodSpec, terms: TermsOf) -> None:
         self.spec = spec  # keeps the spec alive, so that its id is not reused
@@ -492,6 +499,8 @@ class _TermsOfSpec:
         self.counted: tuple[CarriedTerm, ...] | None = None
         self.grouped: CountsByTopology | None = None
         self.incoming: tuple[BoundTerm, ...] | None = None
+        self.repelled: tuple[DomainCounter, ...] = ()
+        self.round = -1  # of ``repelled``
         self.pods = 0
 
     @property
@@ -597,6 +606,8 @@ class AffinityIndex:
         self._matching, self._watches, self._sharing = {}, TermIndex(), _Sharing()
         self._staying, self._stay_watches = {}, TermIndex()
         self._unused = 0
+        for carried in self._carrying.values():
+            carried.repelled, carried.round = (), -1
         for group in self._classes.values():
             group.watchers, group.stay_watchers = CountsByTopology(self._nodes), None
 
@@ -677,8 +688,9 @@ class AffinityIndex:
         key = (namespace, labels)
         found = self._classes.get(key)
         if found is None:
-            keys = pod_keys(namespace, labels, self._namespace_labels(namespace))
-            found = PodClass(len(self._classes), namespace, labels, CountsByTopology(self._nodes))
+            namespace_labels = self._namespace_labels(namespace)
+            keys = pod_keys(namespace, labels, namespace_labels)
+            found = PodClass(len(self._classes), namespace, labels, namespace_labels, CountsByTopology(self._nodes))
             self._classes[key] = found
             self._empty += 1
             self._class_index.add(keys, labels, found)
@@ -689,10 +701,10 @@ class AffinityIndex:
     def _watch(self, group: PodClass, keys: list[Key]) -> None:
         """Find the counters whose terms match a new class."""
         watches = self._watches.near(keys, group.labels)
-        self._sharing.add_class(group, [counter for terms, counter in watches if self._all_match(terms, group)])
+        self._sharing.add_class(group, [counter for terms, counter in watches if all(map(group.matched_by, terms))])
         for term, stay_counter in self._stay_watches.near(keys, group.labels):
             # a counter of several terms is found once for each of them that may match
-            if self._all_match((term,), group) and stay_counter not in (group.stay_watchers or ()):
+            if group.matched_by(term) and stay_counter not in (group.stay_watchers or ()):
                 group.add_stay_watcher(stay_counter)
 
     def matching(self, terms: tuple[BoundTerm, ...], topology_key: str) -> DomainCounter:
@@ -706,7 +718,7 @@ class AffinityIndex:
             found.round = self._round
             return found.counter
         keys = self._rarest(terms)
-        classes = [group for group in self._class_index.near(keys) if self._all_match(terms, group)]
+        classes = [group for group in self._class_index.near(keys) if all(map(group.matched_by, terms))]
         classes.sort(key=lambda group: group.number)
         counter = self._sharing.counter(self._nodes.column(topology_key), classes)
         self._matching[key] = _UsedCounter(counter, self._round, terms)
@@ -745,7 +757,7 @@ class AffinityIndex:
         for term in terms:
             keys = self._rarest((term,))
             self._stay_watches.add(keys, (term, counter))
-            matching |= {id(group): group for group in self._class_index.near(keys) if self._all_match((term,), group)}
+            matching |= {id(group): group for group in self._class_index.near(keys) if group.matched_by(term)}
         for group in matching.values():
             group.add_stay_watcher(counter)
             for slot, number in group.by_slot.items():
@@ -764,7 +776,7 @@ class AffinityIndex:
     def picked(self, term: BoundTerm) -> Iterator[PodClass]:
         """Yield the classes of pods that match a term."""
         for group in self._class_index.near(self._rarest((term,))):
-            if self._all_match((term,), group):
+            if group.matched_by(term):
                 yield group
 
     def selection(self, term: BoundTerm) -> tuple[PodClass, ...]:
@@ -784,7 +796,7 @@ class AffinityIndex:
             classes = tuple(sorted(self.picked(term), key=lambda group: group.number))
         else:
             added = islice(self._classes.values(), known.known, None)
-            classes = (*known.classes, *(group for group in added if self._all_match((term,), group)))
+            classes = (*known.classes, *(group for group in added if group.matched_by(term)))
         if classes not in self._equal_selections:
             if self._selected > _MAX_SELECTED:
                 self._drop_selections(before=self._round + 1)
@@ -848,8 +860,8 @@ class AffinityIndex:
         return [(counter, weight or hard_weight) for counter, weight in group.drawn.items()]
 
     def _matching_terms(self, carried: CarriedTerms, group: PodClass) -> dict[DomainCounter, int]:
-        keys = pod_keys(group.namespace, group.labels, self._namespace_labels(group.namespace))
-        return carried.matching_terms(group, keys, lambda term: self._all_match((term,), group))
+        keys = pod_keys(group.namespace, group.labels, group.namespace_labels)
+        return carried.matching_terms(group, keys, group.matched_by)
 
     def carried_terms(self, pod: Pod) -> tuple[BoundTerm, ...]:
         """Return the pod's own required anti-affinity terms, with resolved namespaces.
@@ -867,6 +879,18 @@ class AffinityIndex:
         if carried.incoming is None:
             carried.incoming = affinity_terms(pod)
         return carried.incoming
+
+    def repelled_by(self, pod: Pod) -> Sequence[DomainCounter]:
+        """Return a counter for each of the pod's own required anti-affinity terms, of the pods that the term matches.
+
+        They are looked up once per plan, because a pod with many terms may be evaluated many times.
+        """
+        carried = self._carried(pod)
+        if carried.round != self._round:
+            terms = carried.terms.anti
+            carried.repelled = tuple([self.matching((as_incoming(term),), term.topology_key) for term in terms])
+            carried.round = self._round
+        return carried.repelled
 
     def _carried(self, pod: Pod) -> _TermsOfSpec:
         key = (pod.namespace, id(pod.spec))
@@ -917,7 +941,7 @@ class AffinityIndex:
             found = carried.make(term, weight, keys)
             for group in self._class_index.near(keys):
                 known = group.against if carried is self._repelling else group.drawn
-                if known is not None and self._all_match((term,), group):
+                if known is not None and group.matched_by(term):
                     known[found.counter] = weight
         return found
 
@@ -926,10 +950,6 @@ class AffinityIndex:
         options = chain.from_iterable(term.key_sets() for term in terms)
         absent = chain.from_iterable(absent_keys(term.selector) for term in terms)
         return self._class_index.rarest(options, absent)
-
-    def _all_match(self, terms: Iterable[BoundTerm], group: PodClass) -> bool:
-        namespace_labels = self._namespace_labels(group.namespace)
-        return all(term.matches(group.namespace, group.labels, namespace_labels) for term in terms)
 
 
 def _number_of_values(selector: LabelSelector | None) -> int:

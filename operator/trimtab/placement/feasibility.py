@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.interface import (
@@ -231,6 +231,24 @@ class FeasibilityChecker:
             return np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
         return self._mask(pod)
 
+    def feasible_among(self, pod: Pod, slots: IntArray) -> IntArray:
+        """Return those of the given slots that pass all filters for a pending pod, in the given order.
+
+        Filters that read other pods run first, because :meth:`eligible` is computed again after a node was added.
+
+        Args:
+            pod: the pod.
+            slots: int64, slots of nodes.
+        """
+        if self.refusal(pod) is not None:
+            return slots[:0]
+        rules = self._rules(pod.spec)
+        for rule in (*rules.on_pods, *rules.on_resources):
+            if not len(slots):
+                return slots
+            slots = rule.passing_among(pod, slots)
+        return slots[self.eligible(pod)[slots]] if len(slots) else slots
+
     def _mask(self, pod: Pod) -> BoolArray:
         mask: BoolArray = self.eligible(pod).copy()
         rules = self._rules(pod.spec)
@@ -387,7 +405,7 @@ class FeasibilityChecker:
         """
         found = []
         used = self.snapshot.nodes.used
-        for rule in self._filters:
+        for rule in self._rules(pod.spec).all:
             passing = rule.passing(pod)
             if passing is not None:
                 failing: BoolArray = used & ~passing
@@ -416,7 +434,7 @@ class FeasibilityChecker:
     def _failures(self, pod: Pod) -> Iterator[Failure]:
         """Yield the slots of infeasible nodes, grouped by the reasons of the first filter that they fail."""
         left: BoolArray = self.snapshot.nodes.used.copy()
-        for rule in self._filters:
+        for rule in self._rules(pod.spec).all:
             passing = rule.passing(pod)
             if passing is None:
                 continue

@@ -79,6 +79,13 @@ class Filter(Protocol):
         """
         ...
 
+    def passing_among(self, pod: Pod, slots: IntArray) -> IntArray:
+        """Return those of the given slots (int64) that pass, in the given order.
+
+        The slots must be those of nodes. For few slots, this may be faster than :meth:`passing`.
+        """
+        ...
+
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """Yield the given slots, which did not pass, grouped by their reasons. Each slot is in exactly one group."""
         ...
@@ -138,6 +145,10 @@ class NodeFilter:
 
     def passing(self, pod: Pod) -> BoolArray | None:
         raise NotImplementedError
+
+    def passing_among(self, pod: Pod, slots: IntArray) -> IntArray:
+        passing = self.passing(pod)
+        return slots if passing is None else slots[passing[slots]]
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         return (((self.reason,), slots),)

@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import HOSTNAME, expression, node, pod, selector
 from tests.unit.cluster.worlds import APPS as APP_NAMES
 from tests.unit.cluster.worlds import worlds
-from trimtab.cluster.affinity import BoundTerm, bind
+from trimtab.cluster.affinity import AffinityIndex, BoundTerm, bind
+from trimtab.cluster.node_table import DomainCounter
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.term_index import PodIndex, TermIndex, absent_keys, pod_keys
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm
 from trimtab.kube.objects.meta import LabelRequirement
+from trimtab.placement.placer import Placer
 
 APPS = 300
 TERMS = 60
@@ -182,6 +185,26 @@ def test_equal_terms_share_a_key() -> None:
     assert hash(one) == hash(again)
     assert len({one, other, again}) == 2
     assert one != HOSTNAME
+
+
+def test_own_terms_are_looked_up_once_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+    matching = AffinityIndex.matching
+
+    def counted(index: AffinityIndex, terms: tuple[BoundTerm, ...], topology_key: str) -> DomainCounter:
+        looked_up.append(topology_key)
+        return matching(index, terms, topology_key)
+
+    monkeypatch.setattr(AffinityIndex, "matching", counted)
+    snapshot = other_tenants()
+    pending = replace(hostile("exists", 0), node="")
+    placer = Placer(snapshot)
+    for number in range(1, 3):
+        with snapshot.fork():
+            assert placer.feasible(pending).any()
+            snapshot.move(pending, "n1")
+            assert placer.feasible(replace(pending, name="other")).any()
+        assert len(looked_up) == number * TERMS
 
 
 def test_rarely_read_counters_cause_no_rebuild() -> None:

@@ -55,6 +55,7 @@ SMALL = {
     (node_scores, "_MAX_KEPT"): 2,
     (images, "_KEPT"): 2,
     (pod_filters, "_MANY_COUNTERS"): 1,
+    (pod_filters, "_FEW_SLOTS"): 2,
     (images, "_SPECS"): 2,
     (pod_scores, "_SPECS"): 2,
     (volume_matching, "_MAX_ANSWERS"): 2,
@@ -145,6 +146,8 @@ def judged(by: Placer, pod: Pod) -> dict[str, object]:
         return [table.node(slot).name for slot in order[mask[order]].tolist()]
 
     fits = by.feasible(pod)
+    for slots in (order, order[::-2]):
+        assert by.feasible_among(pod, slots).tolist() == slots[fits[slots]].tolist()
     points = by.scorer.breakdown(pod, fits) if fits.any() else {}
     return {
         "verdicts": by.node_verdicts(pod),

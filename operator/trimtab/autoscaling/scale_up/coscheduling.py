@@ -87,7 +87,7 @@ class CoschedulingEstimator:
                 if self._budget.exceeded(pod.namespace):
                     break
                 with self._budget.charged(pod.namespace):
-                    fitting = slots[self._placer.feasible(pod)[slots]]
+                    fitting = self._placer.feasible_among(pod, slots)
                     if not len(fitting):
                         break
                     self._placer.reserve(pod, int(fitting[0]))
@@ -159,8 +159,7 @@ class CoschedulingEstimator:
         return tuple(tuple(node) for node in filled.values())
 
     def _first_fitting_slot(self, pod: Pod, filled: Mapping[int, object]) -> int | None:
-        slots = np.array(list(filled), dtype=np.int64)
-        fitting = slots[self._placer.feasible(pod)[slots]] if len(slots) else slots
+        fitting = self._placer.feasible_among(pod, np.array(list(filled), dtype=np.int64))
         return int(fitting[0]) if len(fitting) else None
 
     def _open(self, candidate: ScaleUpCandidate, pod: Pod) -> int | None:
@@ -171,7 +170,7 @@ class CoschedulingEstimator:
         """
         mark = self._snapshot.mark()
         slot = self._snapshot.nodes.slot_of[self._add(candidate)]
-        if self._placer.feasible(pod)[slot]:
+        if len(self._placer.feasible_among(pod, np.array([slot], dtype=np.int64))):
             self._snapshot.commit(mark)
             return slot
         self._snapshot.undo(mark)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import ClassVar, Final
 
 import numpy as np
 from msgspec import Struct
 
-from trimtab.cluster.affinity import AffinityIndex, BoundTerm, as_incoming
+from trimtab.cluster.affinity import AffinityIndex, BoundTerm
 from trimtab.cluster.node_table import DomainCounter, TopologyKey
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
@@ -34,6 +35,8 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 _MANY: Final = 256
 """Number of domains above which an array operation is faster than adding the domains to a set."""
+_FEW_SLOTS: Final = 64
+"""Number of slots up to which comparing their domains one by one is faster than an array over all slots."""
 _MANY_COUNTERS: Final = 32
 """If at least this number of anti-affinity terms of other pods match a pod, the domains that they reject are cached."""
 _MAX_REJECTED: Final = 1024
@@ -105,19 +108,40 @@ class InterPodAffinity(NodeFilter):
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.concerns(pod):
             return None
+        if not pod.spec.affinity.pod_required:
+            return ~self._rejected_slots(pod, self._own_counters(pod))
         passing = self._own_affinity(pod)
-        passing &= ~self._own_anti_affinity(pod)
-        passing &= ~self._existing_anti_affinity(pod)
+        if passing.any():
+            passing &= ~self._rejected_slots(pod, self._own_counters(pod))
         return passing
+
+    def passing_among(self, pod: Pod, slots: IntArray) -> IntArray:
+        if pod.spec.affinity.pod_required or len(slots) > _FEW_SLOTS:
+            return super().passing_among(pod, slots)
+        rejected, counters = self._rejecting(pod)
+        by_topology: dict[TopologyKey, list[Container[int]]] = {key: [each] for key, each in rejected.items()}
+        for counter in chain(self._own_counters(pod), counters):
+            if counter.counts:
+                by_topology.setdefault(counter.topology, []).append(counter.counts)
+        left: list[int] = slots.tolist()
+        for topology, groups in by_topology.items():
+            homes = topology.ids[left].tolist()
+            for domains in groups:
+                found = [place for place, home in enumerate(homes) if home not in domains]
+                if len(found) < len(left):
+                    left, homes = [left[place] for place in found], [homes[place] for place in found]
+                    if not left:
+                        return slots[:0]
+        return slots if len(left) == len(slots) else np.array(left, dtype=np.int64)
 
     def rejected_by_others(self, pod: Pod) -> BoolArray | None:
         if not self.snapshot.any_anti_affinity:
             return None
-        return self._existing_anti_affinity(pod)
+        return self._rejected_slots(pod)
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         apart = ~self._own_affinity(pod)[slots]
-        clashing = self._own_anti_affinity(pod)[slots] & ~apart
+        clashing = self._counted(self._own_counters(pod))[slots] & ~apart
         yield (AFFINITY,), slots[apart]
         yield (ANTI_AFFINITY,), slots[clashing]
         yield (EXISTING_ANTI_AFFINITY,), slots[~apart & ~clashing]
@@ -128,40 +152,43 @@ class InterPodAffinity(NodeFilter):
             return used
         index = self.snapshot.affinity
         terms = index.incoming_affinity(pod)
-        keys = [term.topology_key for term in terms]
-        for key in keys:
-            used &= self.snapshot.nodes.column(key).ids >= 0  # the node must have every topology label
-        counters = [index.matching(terms, key) for key in keys]
+        columns = [self.snapshot.nodes.column(key) for key in dict.fromkeys(term.topology_key for term in terms)]
+        if not all(column.known for column in columns):  # the node must have every topology label
+            return np.zeros_like(used)
+        for column in columns:
+            used &= column.ids >= 0
+        counters = [index.matching(terms, column.key) for column in columns]
         if not any(counter.counts for counter in counters) and self._all_match(terms, pod):
             return used  # the first of several pods with affinity to each other may run on any node
         for counter in counters:
             used &= counter.by_slot() > 0
         return used
 
-    def _own_anti_affinity(self, pod: Pod) -> BoolArray:
-        if not pod.spec.affinity.anti_required:
-            return self._counted(())
-        index = self.snapshot.affinity
-        terms = index.carried_terms(pod)
-        return self._counted(index.matching((as_incoming(term),), term.topology_key) for term in terms)
+    def _own_counters(self, pod: Pod) -> Sequence[DomainCounter]:
+        return self.snapshot.affinity.repelled_by(pod) if pod.spec.affinity.anti_required else ()
 
-    def _existing_anti_affinity(self, pod: Pod) -> BoolArray:
+    def _rejected_slots(self, pod: Pod, own: Sequence[DomainCounter] = ()) -> BoolArray:
+        """Return the slots that the anti-affinity of bound pods rejects, or where a counter in ``own`` is nonzero.
+
+        The result is bool, shape (capacity,).
+        """
+        domains, counters = self._rejecting(pod)
+        found = self._counted(chain(own, counters))
+        return found | self._in_domains(domains) if domains else found
+
+    def _rejecting(self, pod: Pod) -> tuple[Mapping[TopologyKey, Set[int]], Iterable[DomainCounter]]:
+        """Return the domains that the anti-affinity of bound pods rejects, and counters for further domains.
+
+        The counters must be read again each time. If there are many, these are only those that change during a plan: a
+        tenant can write thousands of terms that match every pod, and their counters do not change while other pods are
+        placed.
+        """
         if not self.snapshot.any_anti_affinity:
-            return self._counted(())
+            return {}, ()
         index = self.snapshot.affinity
         counters = index.carriers_against(pod)
         if len(counters) < _MANY_COUNTERS:
-            return self._counted(counters)
-        return self._rejected_by_many(pod, index, counters)
-
-    def _rejected_by_many(self, pod: Pod, index: AffinityIndex, counters: KeysView[DomainCounter]) -> BoolArray:
-        """Return the slots where one of many counters is nonzero.
-
-        Only counters that change during a plan are read again.
-
-        A tenant can write thousands of terms that match every pod. Their counters do not change while other pods are
-        placed.
-        """
+            return {}, counters
         if index is not self._index:
             self._rejected.clear()
             self._index = index
@@ -179,8 +206,7 @@ class InterPodAffinity(NodeFilter):
         self._rejected[key] = known  # least recently used first
         if len(self._rejected) > _MAX_REJECTED:
             del self._rejected[next(iter(self._rejected))]
-        found = self._in_domains(known.domains)
-        return found | self._counted(known.changing) if known.changing else found
+        return known.domains, known.changing
 
     def _counted(self, counters: Iterable[DomainCounter]) -> BoolArray:
         """Return the slots in whose domain at least one counter is nonzero: bool, shape (capacity,), a fresh array.

@@ -20,6 +20,8 @@ WORK = 2.5
 """How many times the function calls without the tenant all planners together may need. The benchmark measures the time,
 which grows less, because the calls for a tenant's pods are short ones.
 """
+WORK_OF = {136: 1.8, 165: 1.85}
+"""The same for the tenants with the most expensive pending pods: with spread constraints, and with anti-affinity."""
 FIRST = 5.0
 """The same in the first plan with the tenant's objects, which indexes their terms and caches what the next ones use."""
 DESCHEDULER = 6.0
@@ -83,7 +85,7 @@ def test_hostile_tenant_affects_no_other(trial: Trial, seed: int) -> None:
     assert found <= expected, str(tenant)
     if "required anti-affinity terms" not in tenant.traits:  # that keeps others' pods off nodes, also for the scheduler
         assert found == expected, str(tenant)
-    assert calls < WORK * usual, str(tenant)
+    assert calls < WORK_OF.get(seed, WORK) * usual, str(tenant)
     assert first < FIRST * usual, str(tenant)
     assert moving < DESCHEDULER, str(tenant)
     assert added < MEMORY, str(tenant)

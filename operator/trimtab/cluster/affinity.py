@@ -280,10 +280,12 @@ class CarriedTerms:
 _SPARE: Final = 1000
 """The index is not rebuilt before more than this number of classes have no pods."""
 
-_SPARE_COUNTERS: Final = 64
+_SPARE_COUNTERS: Final = 1024
 """The index is not rebuilt before it has more than this number of unused counters.
 
-An unused counter is still updated for every pod that its terms match.
+An unused counter is still updated for every pod that its terms match. With a smaller number, the terms of a tenant's
+pending pods would cause a rebuild in nearly every plan, because the plans of one controller do not read the counters of
+another one.
 """
 
 _CHANGES: Final = 4096
@@ -310,12 +312,8 @@ The number is large because the descheduler plans less often than the autoscaler
 _UNGROUPED: Final = 2
 """Maximum number of terms of a spec whose counters are updated one by one."""
 
-_ROUNDS: Final = 16
-"""A counter is considered unused if this number of consecutive plans and validations did not read it.
-
-The plans of one controller do not read the counters of another one. With a smaller number, the terms of a tenant's
-pending pods would cause a rebuild in nearly every plan.
-"""
+_ROUNDS: Final = 2
+"""A counter is considered unused if this number of consecutive plans and validations did not read it."""
 
 
 class PodClass:
@@ -561,7 +559,7 @@ class AffinityIndex:
         return (
             self._empty - pending > max(_SPARE, classes // 2)
             or len(self._carrying) > 2 * (classes + self._specs + pending) + _SPARE
-            or self._unused > classes + terms + _SPARE_COUNTERS
+            or self._unused > max(_SPARE_COUNTERS, classes + terms)
         )
 
     def is_stale(self, waiting: Container[tuple[str, Labels]]) -> bool:

@@ -109,7 +109,7 @@ def test_selections_that_no_plan_reads_are_dropped():
     index = snapshot.affinity
     kept = index.selection(term)
     assert len(kept) == 1
-    for _ in range(80):
+    for _ in range(68):
         index.prune()
     assert not index._selections
     assert not index._equal_selections

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from msgspec.structs import replace
 from tests.builders import HOSTNAME, expression, node, pod, selector
 from tests.unit.cluster.worlds import APPS as APP_NAMES
 from tests.unit.cluster.worlds import worlds
-from trimtab.cluster.affinity import AffinityIndex, BoundTerm, bind
-from trimtab.cluster.node_table import DomainCounter
+from trimtab.cluster.affinity import _SPARE_COUNTERS, AffinityIndex, BoundTerm, bind
+from trimtab.cluster.node_table import DomainCounter, DomainCounts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.term_index import PodIndex, TermIndex, absent_keys, pod_keys
 from trimtab.kube.frozen import NO_LABELS, Labels
@@ -221,6 +222,49 @@ def test_rarely_read_counters_cause_no_rebuild() -> None:
             for term in terms if number % 4 == 0 else ():
                 snapshot.affinity.matching((term,), HOSTNAME)
     assert not rebuilds
+
+
+def test_terms_of_pods_that_are_replaced_again_and_again_do_not_accumulate() -> None:
+    """A tenant that replaces its pending pods before each plan keeps the counters of few plans."""
+    snapshot, most = other_tenants(), 0
+    for number in range(40):
+        new = [
+            bind(term, "tenant")
+            for place in range(PODS)
+            for term in hostile("exists", 100 * number + place).spec.affinity.anti_required
+        ]
+        with snapshot.fork():
+            for term in new:
+                snapshot.affinity.matching((term,), HOSTNAME)
+        most = max(most, len(snapshot.affinity._matching))
+    assert most <= _SPARE_COUNTERS + 5 * PODS * TERMS
+
+
+def test_few_slots_are_compared_with_few_sets_whatever_the_number_of_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terms of a tenant's pods, which a plan has just placed, are not compared one by one for another's pod."""
+    snapshot = Snapshot([node(f"n{number}").allocatable(pods=1000).build() for number in range(80)])
+    placer, compared = Placer(snapshot), 0
+    slots = np.array([snapshot.nodes.slot_of[f"n{number}"] for number in range(70, 80)])
+    other = pod("other", "team-1").labels(app="other").build()
+
+    def contains(counts: DomainCounts, domain: int) -> bool:
+        nonlocal compared
+        compared += 1
+        return dict.__contains__(counts, domain)
+
+    monkeypatch.setattr(DomainCounts, "__contains__", contains, raising=False)
+    with snapshot.fork():
+        placer.feasible(other)
+        for number in range(20):
+            made = pod(f"hostile-{number}", "tenant").labels(app="hostile")
+            for each in range(TERMS):
+                excluded = expression("app", "NotIn", f"z-{number}-{each}")
+                made.anti_affinity(HOSTNAME, labelSelector={"matchExpressions": [excluded]}, **EVERYWHERE)
+            placer.reserve(made.build(), snapshot.nodes.slot_of[f"n{number}"])
+            placer.feasible(other)
+        compared = 0
+        assert placer.feasible_among(other, slots).tolist() == slots.tolist()
+    assert compared < 2 * TERMS
 
 
 def test_unused_counters_are_dropped() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import ClassVar, Final
 
@@ -119,19 +119,15 @@ class InterPodAffinity(NodeFilter):
         if pod.spec.affinity.pod_required or len(slots) > _FEW_SLOTS:
             return super().passing_among(pod, slots)
         rejected, counters = self._rejecting(pod)
-        by_topology: dict[TopologyKey, list[Container[int]]] = {key: [each] for key, each in rejected.items()}
-        for counter in chain(self._own_counters(pod), counters):
-            if counter.counts:
-                by_topology.setdefault(counter.topology, []).append(counter.counts)
+        domains: dict[TopologyKey, set[int]] = {}
+        wide = _collect_domains(chain(self._own_counters(pod), counters), domains)
+        many = [(counter.topology, counter.counts) for counter in wide]
         left: list[int] = slots.tolist()
-        for topology, groups in by_topology.items():
+        for topology, found in (*domains.items(), *rejected.items(), *many):
             homes = topology.ids[left].tolist()
-            for domains in groups:
-                found = [place for place, home in enumerate(homes) if home not in domains]
-                if len(found) < len(left):
-                    left, homes = [left[place] for place in found], [homes[place] for place in found]
-                    if not left:
-                        return slots[:0]
+            left = [slot for slot, home in zip(left, homes, strict=True) if home not in found]
+            if not left:
+                return slots[:0]
         return slots if len(left) == len(slots) else np.array(left, dtype=np.int64)
 
     def rejected_by_others(self, pod: Pod) -> BoolArray | None:

@@ -77,6 +77,9 @@ def _set(message: Any, name: str, item: Any) -> None:
     target = getattr(message, name)
     if item is None:
         return
+    if isinstance(target, slim_pb2.FieldsV1):
+        target.raw = msgspec.json.encode(item)
+        return
     if isinstance(target, slim_pb2.Quantity):
         target.string = str(item)
         return

@@ -311,6 +311,26 @@ async def test_informer_receives_changes(api: Transport, cluster: Cluster, names
         assert informer.statistics().connections <= 2
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_only_a_pod_created_on_a_node_is_named(api: Transport, namespace: str, way: str) -> None:
+    """Binding a pod leaves no entry in managedFields, nor does a later change of the pod."""
+    path = PODS.path(namespace=namespace)
+    for name, node_name in (("bound", ""), ("named", "n1")):
+        spec = {"schedulerName": "unserved"} | ({"nodeName": node_name} if node_name else {})
+        await api.request("POST", path, body=written(pod(name).merge(spec=spec).manifest(), namespace))
+    target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"}, "target": {"name": "n1"}}
+    await api.request("POST", f"{path}/bound/binding", body=target)
+    found = await api.request("GET", f"{path}/bound")
+    found["metadata"]["labels"] = {"a": "b"}
+    await api.request("PUT", f"{path}/bound", body=found)
+    async with informing(api, PODS, way=way, namespace=namespace) as informer:
+        await informer.synced()
+        assert {each.name: (each.node, each.named) for each in informer.store.objects.values()} == {
+            "bound": ("n1", False),
+            "named": ("n1", True),
+        }
+
+
 class Outdated(Transport):
     """When armed, it resumes the next watch from a resource version that the server has compacted."""
 

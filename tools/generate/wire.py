@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from trimtab.kube.wire.json_base import Int32, Int64, Message, Quantities, Quantity, Time
+from trimtab.kube.wire.json_base import FieldsV1, Int32, Int64, Message, Quantities, Quantity, Time
 '''
 
 _SCALARS: Final = {
@@ -35,7 +35,7 @@ _SCALARS: Final = {
     FieldDescriptor.TYPE_INT32: ("Int32", "0"),
     FieldDescriptor.TYPE_INT64: ("Int64", "0"),
 }
-_SPECIAL: Final = {"Time": "Time", "MicroTime": "Time", "Quantity": "Quantity"}
+_SPECIAL: Final = {"Time": "Time", "MicroTime": "Time", "Quantity": "Quantity", "FieldsV1": "FieldsV1"}
 _NEVER_ABSENT: Final = frozenset({"metadata", "spec", "status"})
 
 

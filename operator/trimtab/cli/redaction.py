@@ -203,7 +203,22 @@ def redact(kind: str, item: Manifest) -> Manifest:
         if isinstance(spec, dict) and spec.get("volumes"):
             # Volumes of types that no rule reads, such as Secrets, have only their name left.
             spec["volumes"] = [each for each in spec["volumes"] if not isinstance(each, dict) or each.keys() - {"name"}]
+    metadata = kept.get("metadata")
+    if isinstance(metadata, dict) and "managedFields" in metadata:
+        _keep_node_name(metadata)
     return kept
+
+
+def _keep_node_name(metadata: dict[str, Any]) -> None:
+    """Keep only those entries of the managedFields that show who set ``spec.nodeName``."""
+    found = metadata.pop("managedFields")
+    entries = [
+        each
+        for each in (found if isinstance(found, list) else ())
+        if _get_path(each, "fieldsV1", "f:spec", "f:nodeName") is not None
+    ]
+    if entries:
+        metadata["managedFields"] = entries
 
 
 def _redacted(value: Any, allowed: Allowed, rewrites: Mapping[str, Rewrite]) -> Any:

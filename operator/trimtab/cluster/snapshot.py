@@ -189,8 +189,8 @@ class Snapshot:
             self._take(kind, key)
 
     def move(self, pod: Pod, node: str) -> Pod:
-        """Bind the pod to another node, and return the changed pod."""
-        moved = msgspec.structs.replace(pod, node=node)
+        """Bind the pod to another node as a scheduler does, and return the changed pod."""
+        moved = msgspec.structs.replace(pod, node=node, named=False)
         self.put(moved)
         return moved
 

@@ -260,6 +260,17 @@ def test_other_fields_of_nodes_and_budgets_are_kept(built) -> None:
     assert redact(manifest["kind"], managed) == manifest
 
 
+def test_of_managed_fields_the_entries_for_a_node_name_are_kept() -> None:
+    fields = {
+        "f:metadata": {"f:labels": {SECRET: {}}},
+        "f:spec": {"f:nodeName": {SECRET: {}}, "f:containers": {SECRET: {}}},
+    }
+    entries = [{"manager": SECRET, "fieldsV1": fields}, {"fieldsV1": {"f:status": {}}}, SECRET]
+    manifest = pod("web").on("n1").merge(metadata={"managedFields": entries}).manifest()
+
+    assert redact("Pod", manifest)["metadata"]["managedFields"] == [{"fieldsV1": {"f:spec": {"f:nodeName": {}}}}]
+
+
 @pytest.mark.parametrize(
     "sparse",
     [{}, {"metadata": None, "spec": None, "status": None}, {"spec": {"containers": None, "volumes": None}}],

@@ -55,6 +55,9 @@ _LONG: Final = b"\x80"
 """The first byte of the smallest length whose encoding needs two bytes."""
 _MEANINGFUL: Final = tuple(key.encode() for key in MEANINGFUL)
 
+_NODE_NAME: Final = b'"f:nodeName"'
+"""The key for ``spec.nodeName`` in managedFields. Labels and annotations with the same name have it, too."""
+
 _TOKEN_VOLUME: Final = "kube-api-access-"
 """The prefix of the name of a service account token's volume. The rest is random, and volume mounts repeat it."""
 
@@ -128,6 +131,7 @@ class CachingPodDecoder:
             labels, owners = self._shared_metadata(metadata, raw)
             ready, ready_since, conditions = self._conditions(status)
             restarts, init_restarts, states = self._containers(status, raw)
+            named = bool(node) and _NODE_NAME in raw and _is_named(raw)
             if status.qos_class != spec.qos or any(each.type in RESIZE_CONDITIONS for each in conditions):
                 spec = with_status(spec, _parse_slim(raw).status, conditions, self._interner)
         except (DecodeError, TypeError, ValueError):  # invalid UTF-8 raises one of the last two
@@ -155,6 +159,7 @@ class CachingPodDecoder:
             conditions,
             states,
             metadata.generation,
+            named,
         )
 
     def _spec(self, message: Any, raw: bytes) -> PodSpec:
@@ -232,6 +237,10 @@ class CachingPodDecoder:
             else:
                 return restarts, 0, ()
         return container_statuses(_parse_slim(raw).status, self._interner)
+
+
+def _is_named(raw: bytes) -> bool:
+    return fields.sets_node_name(_parse_slim(raw).metadata.managed_fields)
 
 
 def _forget_tokens(spec: Any) -> None:

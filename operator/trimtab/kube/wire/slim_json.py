@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from trimtab.kube.wire.json_base import Int32, Int64, Message, Quantities, Quantity, Time
+from trimtab.kube.wire.json_base import FieldsV1, Int32, Int64, Message, Quantities, Quantity, Time
 
 
 class OwnerReference(Message):
@@ -16,6 +16,10 @@ class OwnerReference(Message):
     uid: str = ""
     api_version: str = ""
     controller: bool = False
+
+
+class ManagedFieldsEntry(Message):
+    fields_v1: FieldsV1 | None = None
 
 
 class ObjectMeta(Message):
@@ -29,6 +33,7 @@ class ObjectMeta(Message):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
+    managed_fields: list[ManagedFieldsEntry] = []
 
 
 class Source(Message):

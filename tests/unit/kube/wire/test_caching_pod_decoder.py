@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from tests.builders import NOW, Pod, pod
 from tests.protobuf import encode_object
 from tests.strategies import examples
 from trimtab.kube.errors import InputError
+from trimtab.kube.objects import Pod as PodObject
 from trimtab.kube.wire import caching_pod_decoder, slim_pb2
+from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.protobuf import ProtobufCodec, decode_protobuf
 
@@ -48,6 +51,12 @@ ANNOTATIONS = st.dictionaries(
     NAMES,
     max_size=3,
 )
+BY_USER = {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}
+MANAGED: list[list[dict[str, Any]]] = [
+    [],
+    [{"manager": "kubectl"}, {"fieldsV1": {"f:metadata": {"f:labels": {"f:nodeName": {}}}, "f:spec": {}}}],
+    [{"fieldsV1": {"f:status": {}}}, BY_USER],
+]
 VOLUMES = st.lists(
     st.tuples(
         st.sampled_from(["data", "kube-api-access-abcde", "kube-api-access-fghij", "kube-api-access-"]),
@@ -81,6 +90,7 @@ def pods(draw: st.DrawFn) -> Pod:
         "labels": draw(LABELS),
         "annotations": draw(ANNOTATIONS),
         "ownerReferences": draw(st.sampled_from([[], [owner]])),
+        "managedFields": draw(st.sampled_from(MANAGED)),
         **draw(st.sampled_from([{}, {"creationTimestamp": NOW}, {"deletionTimestamp": NOW}])),
     }
     status = {
@@ -214,15 +224,48 @@ def test_errors_are_those_of_the_general_decoder(raw, message) -> None:
         ProtobufCodec("Pod", Interner()).decode(raw)
 
 
+@pytest.mark.parametrize(("entries", "expected"), list(zip(MANAGED, (False, False, True), strict=True)))
+def test_managed_fields_show_who_set_the_node_name(entries: list[dict[str, Any]], expected: bool) -> None:
+    manifest = pod("a").on("n1").merge(metadata={"managedFields": entries}).manifest()
+    named = [
+        each.named
+        for each in (
+            ProtobufCodec("Pod", Interner()).decode(encode_object(manifest)),
+            decode_object(manifest),
+            decode_json("Pod", msgspec.json.encode(manifest)),
+        )
+        if isinstance(each, PodObject)
+    ]
+    assert named == [expected] * 3
+    pending = pod("a").merge(metadata={"managedFields": entries}).manifest()
+    assert not ProtobufCodec("Pod", Interner()).decode(encode_object(pending)).named
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [b'{"f:nodeName"', b'{"f:spec":{"f:nodeName":1}}', b"\xff" + b'"f:nodeName"', b'{"f:nodeName":' + b"[" * 100_000],
+    ids=["cut off", "another type", "no UTF-8", "too deep"],
+)
+def test_unreadable_entries_count_as_a_node_name(owned: bytes) -> None:
+    message = slim_pb2.Pod()
+    message.MergeFromString(encode_object(pod("a").on("n1").manifest()))
+    message.metadata.managed_fields.add().fields_v1.raw = owned
+    raw = message.SerializeToString()
+    assert ProtobufCodec("Pod", Interner()).decode(raw).named
+    assert decode_protobuf("Pod", raw, interner=Interner()).named
+
+
 QUICK = {name: message for name, message in slim_pb2.DESCRIPTOR.message_types_by_name.items() if name[:5] == "Quick"}
 CLEARED = {"hostname", "volume_mounts"}
 """Fields that no planner reads: they are named only to be taken out of the bytes that a spec is looked up by."""
 LEFT_OUT = {
-    "ObjectMeta": set(),
+    "ObjectMeta": {"managed_fields"},
     "PodStatus": {"allocated_resources", "resources"},
     "ContainerStatus": {"name", "allocated_resources", "resources"},
 }
-"""Fields of these that no Pod keeps, or that are read by the general decoder of pods that are being resized."""
+"""Fields of these that no Pod keeps, or that are read from the full message: of a pod that is being resized, and of one
+whose bytes contain the name of ``spec.nodeName`` in ``managedFields``.
+"""
 
 
 @pytest.mark.parametrize("name", QUICK)

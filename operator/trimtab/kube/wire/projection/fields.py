@@ -18,6 +18,7 @@ from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, FrozenMap, Labels, Reso
 from trimtab.kube.objects import LabelRequirement, LabelSelector, NodeSelector, NodeSelectorTerm, OwnerReference
 from trimtab.kube.rules.quantity import QuantityError, resource_amount
 from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.json_base import FieldsV1
 from trimtab.kube.wire.limits import selector_size
 from trimtab.kube.wire.projection.annotations import meaningful
 
@@ -34,6 +35,27 @@ class FieldError(ValueError):
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
         self.message = message
+
+
+_fields_v1: Final = msgspec.json.Decoder(FieldsV1).decode
+
+
+def sets_node_name(entries: Collection[Any]) -> bool:
+    """Return whether some manager owns ``spec.nodeName``, as who creates a pod with a node name does.
+
+    Args:
+        entries: the ``managedFields`` of a pod. Users can edit them; unreadable ones count as entries for the field.
+    """
+    return any(entry.HasField("fields_v1") and _sets_node_name(entry.fields_v1) for entry in entries)
+
+
+def _sets_node_name(owned: Any) -> bool:
+    if not isinstance(owned, FieldsV1):
+        try:
+            owned = _fields_v1(owned.raw)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return True
+    return owned.spec is not None and owned.spec.node_name is not None
 
 
 def required(value: str, path: str) -> str:

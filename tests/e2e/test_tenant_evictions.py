@@ -6,6 +6,7 @@ Pod Security ``restricted``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -215,6 +216,7 @@ def test_allow_evicts_only_pods_of_lower_priority(joint: JointCluster) -> None:
     rule = terms("pool", labelSelector={"matchLabels": {"loud": "yes"}}, namespaceSelector={})
     joint.deploy("db", 1, cpu="100m", priorityClassName="data", nodeSelector={"pool": "stable"}, affinity=rule)
     joint.until_running("db", 1)
+    time.sleep(1.1)  # start times are in seconds, and the pod must come first
     joint.pods_namespace = "bank"
     joint.deploy("late", 2, cpu="100m")
     joint.deploy("peer", 1, cpu="100m", priorityClassName="data")

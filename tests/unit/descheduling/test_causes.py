@@ -189,6 +189,7 @@ def test_allow_evicts_pods_of_lower_priority():
     assert moves(plan_of(objects, ONLY)) == []
 
 
+CREATED_ON_NODE = {"managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]}
 ALLOWED = [*nodes("n1", "n2"), *namespaces("bank", "tenant"), resident("pay", "n1").started(ago(60))]
 
 
@@ -221,6 +222,16 @@ ALLOWED = [*nodes("n1", "n2"), *namespaces("bank", "tenant"), resident("pay", "n
             lambda pod: pod.owned_by("ReplicaSet", "h").started(ago(30)), reasons.CAUSE_NOT_SCHEDULED, id="came later"
         ),
         pytest.param(
+            lambda pod: pod.owned_by("ReplicaSet", "h").started(ago(60)),
+            reasons.CAUSE_NOT_SCHEDULED,
+            id="came in the same second",
+        ),
+        pytest.param(
+            lambda pod: pod.owned_by("ReplicaSet", "h").started(ago(90)).merge(metadata=CREATED_ON_NODE),
+            reasons.CAUSE_NOT_SCHEDULED,
+            id="ready, and created with a node name",
+        ),
+        pytest.param(
             lambda pod: pod.owned_by("ReplicaSet", "h").condition("Ready", "False").phase("Pending").started(ago(90)),
             reasons.CAUSE_NOT_SCHEDULED,
             id="on a node without the condition PodScheduled",
@@ -235,6 +246,18 @@ def test_a_pod_that_is_unmovable_or_was_bound_by_name_is_the_violator(cause, exp
     objects.append(budget("guard", "tenant").selecting(guarded="yes").allowing(0))
     result = plan_of(objects, ONLY, crossNamespace="Allow")
     assert (moves(result), kept(result)["pay"]) == ([], expected)
+
+
+@pytest.mark.parametrize(("metadata", "expected"), [({}, True), (CREATED_ON_NODE, False)])
+def test_preference_of_a_pod_created_on_a_node_moves_no_pod_of_another_namespace(metadata, expected):
+    """No order of arrival shows who broke a preference, so only managedFields do."""
+    stating = pod("stating", "tenant").labels(app="s").owned_by("ReplicaSet", "s").on("n1").ready().priority(100)
+    stating.anti_affinity(preferred=100, **all_but()).started(ago(90)).merge(metadata=metadata)
+    objects = [*ALLOWED, stating, resident("other", "n2", owner="other").priority(1000)]
+    result = plan_of(objects, anti_affinity(PREFERRED), crossNamespace="Allow")
+    assert (moves(result) == [("pay", "n1", "n2")]) is expected
+    if not expected:
+        assert kept(result)["pay"] == reasons.CAUSE_NOT_SCHEDULED
 
 
 def test_pods_that_only_other_namespaces_select_form_no_groups():
@@ -291,6 +314,7 @@ def test_a_pod_whose_arrival_is_not_known_counts_as_scheduled():
     [
         (pod("a"), False),
         (pod("a").on("n1").ready(), False),
+        (pod("a").on("n1").ready().merge(metadata=CREATED_ON_NODE), True),
         (pod("a").on("n1"), False),
         (pod("a").on("n1").phase("Pending"), True),
         (pod("a").on("n1").phase("Pending").condition("PodScheduled", "True"), False),
@@ -452,8 +476,9 @@ def test_load_common_to_all_nodes_counts():
         {"annotations": Labels({"descheduler.alpha.kubernetes.io/evict": "false"})},
         {"annotations": Labels({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})},
         {"conditions": (PodCondition("Ready", "False"),), "ready": False},
+        {"named": True},
     ],
-    ids=["bare", "held", "unsafe", "bound by name"],
+    ids=["bare", "held", "unsafe", "bound by name", "created with a node name"],
 )
 def test_pods_that_share_a_spec_are_unmovable_each_for_itself(changes):
     """One of two made itself unmovable, whether it is asked about before the other or after it."""

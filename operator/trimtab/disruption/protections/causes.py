@@ -11,11 +11,12 @@ justifies it if
 Therefore the pods of a tenant disrupt only the tenant's own pods, unless the administrator allows more.
 
 A pod does not show directly whether a scheduler placed it, because ``schedulerName`` is always set and the kubelet
-sets the condition PodScheduled on every pod that it runs. Any of three observations shows that ``spec.nodeName`` was
-set at creation. First, the API server binds a pod and sets PodScheduled in one step, so a pod that is on a node but
-does not have that condition was not bound by a scheduler. Second, the template of the pod's controller sets
-``spec.nodeName``. Third, required anti-affinity is immutable, and a scheduler never places a pod next to an existing
-pod that it selects.
+sets the condition PodScheduled on every pod that it runs. Any of four observations shows that ``spec.nodeName`` was set
+at creation. First, an entry of ``managedFields`` has that field; binding a pod adds none. Users can edit these entries.
+Second, the template of the pod's controller sets ``spec.nodeName``. Third, the API server binds a pod and sets
+PodScheduled in one step, so a pod that is on a node but does not have that condition was not bound by a scheduler.
+Fourth, required anti-affinity is immutable, and a scheduler never places a pod next to an existing pod that it selects.
+No tenant can change that order, so it applies whatever ``managedFields`` contain.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class EvictionCauses:
                 f"{other.key} of another namespace, which is the reason to move the pod, has priority "
                 f"{other.priority}, the pod {victim.priority}, which is not lower",
             )
-        if self._not_scheduled(other) or (cause.enforced and came_later(other, victim)):
+        if self._not_scheduled(other) or (cause.enforced and not came_first(other, victim)):
             return Refusal(
                 reasons.CAUSE_NOT_SCHEDULED,
                 f"{other.key} of another namespace, which is the reason to move the pod, was not placed by a scheduler",
@@ -185,15 +186,20 @@ def bound_by_name(pod: Pod) -> bool:
 
     A pod in a file that contains no status is assumed to be bound by a scheduler.
     """
-    if not pod.node or not (pod.conditions or pod.phase == "Pending"):
+    if not pod.node or pod.named:
+        return pod.named
+    if not (pod.conditions or pod.phase == "Pending"):
         return False
     return not any(each.type == "PodScheduled" and each.status == "True" for each in pod.all_conditions())
 
 
-def came_later(pod: Pod, other: Pod) -> bool:
-    """Return whether a pod arrived on its node after the other pod did; ``False`` if that is unknown."""
+def came_first(pod: Pod, other: Pod) -> bool:
+    """Return whether a pod arrived on its node before the other pod did; ``True`` if one of the times is unknown.
+
+    The times are in seconds. Of two pods that arrived in the same second, none came first.
+    """
     mine, theirs = arrival(pod), arrival(other)
-    return mine is not None and theirs is not None and mine > theirs
+    return mine is None or theirs is None or mine < theirs
 
 
 def arrival(pod: Pod) -> float | None:

@@ -325,7 +325,7 @@ async def test_only_a_pod_created_on_a_node_is_named(api: Transport, namespace: 
     await api.request("PUT", f"{path}/bound", body=found)
     async with informing(api, PODS, way=way, namespace=namespace) as informer:
         await informer.synced()
-        assert {each.name: (each.node, each.named) for each in informer.store.objects.values()} == {
+        assert {each.name: (each.node, each.node_name_managed) for each in informer.store.objects.values()} == {
             "bound": ("n1", False),
             "named": ("n1", True),
         }

@@ -53,10 +53,10 @@ def snapshot(*, target: str, stats: bool, kubeconfig: str | None, context: str |
     name, image, ports, resources and restart policy, but no environment, commands, arguments, probes or hooks. Of
     container statuses, they contain the restart count and the reasons for waiting or termination, but no messages,
     which may quote logs. Of services and owners, they contain the selectors, and of DaemonSets also the pod template.
-    Omitted are managedFields, the last-applied annotation, secret and config map volumes, references to secrets,
-    parameters of drivers and storage classes, and provider-specific fields of machines. Labels and other annotations
-    are included unchanged. Messages that trimtab has written to its own resources are included too, without user names,
-    passwords and queries of URLs.
+    Omitted are managedFields (except whether they contain the nodeName of a pod), the last-applied annotation, secret
+    and config map volumes, references to secrets, parameters of drivers and storage classes, and provider-specific
+    fields of machines. Labels and other annotations are included unchanged. Messages that trimtab has written to its
+    own resources are included too, without user names, passwords and queries of URLs.
 
     With --stats, the snapshot also contains what kubelets return at /stats/summary, reduced to the usage of memory,
     file systems and processes by nodes, pods and containers. To show trends in a plan, put several snapshots of stats

@@ -190,7 +190,7 @@ class Snapshot:
 
     def move(self, pod: Pod, node: str) -> Pod:
         """Bind the pod to another node as a scheduler does, and return the changed pod."""
-        moved = msgspec.structs.replace(pod, node=node, named=False)
+        moved = msgspec.structs.replace(pod, node=node, node_name_managed=False)
         self.put(moved)
         return moved
 

@@ -6,6 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.builders import node, pod
@@ -148,9 +149,13 @@ class TestSteps:
         named = pod("named").on("n1").phase("Pending").build()
         scheduled = pod("scheduled").on("n1").phase("Pending").condition("PodScheduled", "True").build()
         started = pod("started").on("n1").build()
-        pods = [named, scheduled, started]
+        fields = [{"fieldsV1": {"f:spec": {"f:nodeName": {}}}}]
+        created = pod("created").on("n1").phase("Pending").condition("PodScheduled", "True")
+        created.merge(metadata={"managedFields": fields})
+        accepted = msgspec.structs.replace(created.build(), name="accepted", started=1.0)
+        pods = [named, created.build(), accepted, scheduled, started]
 
-        assert pods_to_evict(pods, node("n1").not_ready().build()) == [scheduled, started]
+        assert pods_to_evict(pods, node("n1").not_ready().build()) == [accepted, scheduled, started]
         assert pods_to_evict(pods, node("n1").build()) == pods
 
     async def test_daemon_set_pods_are_evicted_last_and_static_pods_never(self) -> None:

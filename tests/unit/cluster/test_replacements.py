@@ -19,6 +19,7 @@ from tests.builders import (
 )
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.replacements import Replacements, differences, pinned
+from trimtab.disruption.protections.causes import bound_by_name
 from trimtab.kube.objects import Pod
 
 OWNERS = {
@@ -179,6 +180,15 @@ def test_replacement_of_a_replacement_is_itself() -> None:
     replacements = Replacements(snapshot)
     once = snapshot.move(replacements.of(running), "n1")
     assert replacements.of(once).spec == once.spec
+
+
+def test_moved_pod_is_not_bound_by_name() -> None:
+    """The replacement of a pod that a user created on a node is placed by a scheduler."""
+    running = app().on("n1").ready()
+    running.merge(metadata={"managedFields": [{"fieldsV1": {"f:spec": {"f:nodeName": {}}}}]})
+    snapshot = Snapshot([running.build()])
+    assert bound_by_name(snapshot.pods[running.build().key])
+    assert not bound_by_name(snapshot.move(running.build(), "n2"))
 
 
 @pytest.mark.parametrize("kind", OWNERS)

@@ -260,6 +260,30 @@ def test_preference_of_a_pod_created_on_a_node_moves_no_pod_of_another_namespace
         assert kept(result)["pay"] == reasons.CAUSE_NOT_SCHEDULED
 
 
+def anti_social(name: str, *, started: int) -> PodBuilder:
+    """A pod of the tenant that may be moved, with higher priority than the bank's."""
+    builder = pod(name, "tenant").labels(app=name).owned_by("ReplicaSet", name).on("n1").ready().priority(100)
+    return builder.anti_affinity(**all_but()).started(ago(started))
+
+
+def test_pods_that_started_in_the_same_second_as_an_earlier_one_move_themselves():
+    """The plan must not evict one of the bank's pods for causes that are refused for the other one."""
+    objects = [*nodes("n1", "n2", "n3", "n4"), *namespaces("bank", "tenant")]
+    objects += [resident("late", "n1", owner="late").started(ago(30))]
+    objects += [resident("same", "n1", owner="same").started(ago(60))]
+    objects += [anti_social(f"c{number}", started=60) for number in range(3)]
+    result = plan_of(objects, ONLY, crossNamespace="Allow")
+    assert sorted(name for name, *_ in moves(result)) == ["c0", "c1", "c2"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(60, 90), (90, 60)])
+def test_the_cause_that_came_first_counts_whatever_its_name_is(first, second):
+    pinned = {"nodeSelector": {HOSTNAME: "n1"}}
+    objects = [*ALLOWED, anti_social("a", started=first).merge(spec=pinned)]
+    objects.append(anti_social("z", started=second).merge(spec=pinned))
+    assert moves(plan_of(objects, ONLY, crossNamespace="Allow")) == [("pay", "n1", "n2")]
+
+
 def test_pods_that_only_other_namespaces_select_form_no_groups():
     objects = [*nodes("n1"), *namespaces("bank", "tenant"), hostile(), hostile("second")]
     objects += [resident(f"pay-{number}", "n1") for number in range(3)]
@@ -315,6 +339,7 @@ def test_a_pod_whose_arrival_is_not_known_counts_as_scheduled():
         (pod("a"), False),
         (pod("a").on("n1").ready(), False),
         (pod("a").on("n1").ready().merge(metadata=CREATED_ON_NODE), True),
+        (pod("a").ready().merge(metadata=CREATED_ON_NODE), False),
         (pod("a").on("n1"), False),
         (pod("a").on("n1").phase("Pending"), True),
         (pod("a").on("n1").phase("Pending").condition("PodScheduled", "True"), False),
@@ -476,7 +501,7 @@ def test_load_common_to_all_nodes_counts():
         {"annotations": Labels({"descheduler.alpha.kubernetes.io/evict": "false"})},
         {"annotations": Labels({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})},
         {"conditions": (PodCondition("Ready", "False"),), "ready": False},
-        {"named": True},
+        {"node_name_managed": True},
     ],
     ids=["bare", "held", "unsafe", "bound by name", "created with a node name"],
 )

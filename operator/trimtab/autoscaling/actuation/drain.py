@@ -32,8 +32,8 @@ ENABLE_DAEMON_SET_EVICTION: Final = "cluster-autoscaler.kubernetes.io/enable-ds-
 def pods_to_evict(pods: Sequence[Pod], node: Node | None) -> list[Pod]:
     """Return the pods to evict before a node is removed: running pods except static pods and DaemonSet pods.
 
-    If the node is not ready, pods that were created with its name and have not started are not evicted either. Their
-    controllers would replace them on the same node until it no longer exists.
+    If the node is not ready, pods that were created with its name and that its kubelet has not accepted are not evicted
+    either. Their controllers would replace them on the same node until it no longer exists.
 
     Args:
         pods: all pods of the node.
@@ -42,7 +42,7 @@ def pods_to_evict(pods: Sequence[Pod], node: Node | None) -> list[Pod]:
     found = [pod for pod in pods if _is_running(pod) and pod.deleted is None and not of_daemon_set(pod)]
     if node is None or not unready(node):
         return found
-    return [pod for pod in found if pod.phase != "Pending" or not bound_by_name(pod)]
+    return [pod for pod in found if pod.phase != "Pending" or pod.started is not None or not bound_by_name(pod)]
 
 
 def terminating_pods(pods: Sequence[Pod], *, now: float) -> list[Pod]:

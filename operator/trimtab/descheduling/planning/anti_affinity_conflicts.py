@@ -182,16 +182,19 @@ class ConflictRoles:
         """Selected pods without the term, by namespace and priority."""
         if bystanders:
             self._others[_OF_NO_NAMESPACE] = set(bystanders)
-        first = math.inf
+        first, tied = math.inf, False
         if causes.crosses:
-            arrivals = map(arrival, map(pods.__getitem__, conflict.picked))
-            first = min((came for came in arrivals if came is not None), default=math.inf)
+            arrivals = [came for key in conflict.picked if (came := arrival(pods[key])) is not None]
+            first = min(arrivals, default=math.inf)
+            tied = arrivals.count(first) > 1
         for key in sorted(conflict.carriers):
             pod = pods[key]
             kind = causes.kind_of(pod)
             came = arrival(pod)
-            if kind.crosses and came is not None and came > first:  # a scheduler would have rejected this node
-                kind = CauseGroup(kind.namespace, kind.priority, crosses=False)
+            if kind.crosses and came is not None and came >= first:
+                alone = came == first and not tied and key in conflict.picked
+                if not alone:  # a scheduler would have rejected this node, see came_first
+                    kind = CauseGroup(kind.namespace, kind.priority, crosses=False)
             self._kind_of[key] = kind
             number = conflict.carriers[key]
             self._carriers[pod.namespace].setdefault(kind, {})[key] = number

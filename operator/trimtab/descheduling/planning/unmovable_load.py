@@ -210,7 +210,9 @@ class UnmovableLoads:
             verdict = known.verdict
             if verdict is _DOES_NOT_COUNT:
                 continue
-            if verdict is _UNLESS_BOUND_BY_NAME and not (pod.conditions or pod.phase == "Pending" or pod.named):
+            if verdict is _UNLESS_BOUND_BY_NAME and not (
+                pod.conditions or pod.phase == "Pending" or pod.node_name_managed
+            ):
                 continue  # most pods
             if pod.deleted is not None or pod.phase in TERMINAL_PHASES:
                 continue

@@ -11,12 +11,13 @@ justifies it if
 Therefore the pods of a tenant disrupt only the tenant's own pods, unless the administrator allows more.
 
 A pod does not show directly whether a scheduler placed it, because ``schedulerName`` is always set and the kubelet
-sets the condition PodScheduled on every pod that it runs. Any of four observations shows that ``spec.nodeName`` was set
-at creation. First, an entry of ``managedFields`` has that field; binding a pod adds none. Users can edit these entries.
-Second, the template of the pod's controller sets ``spec.nodeName``. Third, the API server binds a pod and sets
-PodScheduled in one step, so a pod that is on a node but does not have that condition was not bound by a scheduler.
-Fourth, required anti-affinity is immutable, and a scheduler never places a pod next to an existing pod that it selects.
-No tenant can change that order, so it applies whatever ``managedFields`` contain.
+sets the condition PodScheduled on every pod that it runs. Any of four observations indicates that ``spec.nodeName`` was
+set at creation. First, an entry of ``managedFields`` has that field; binding a pod adds none. Users can edit these
+entries, and an entry of a bound pod also has the field if a user has applied the whole pod. Second, the template of the
+pod's controller sets ``spec.nodeName``. Third, the API server binds a pod and sets PodScheduled in one step, so a pod
+that is on a node but does not have that condition was not bound by a scheduler. Fourth, required anti-affinity is
+immutable, and a scheduler never places a pod next to an existing pod that it selects. Users cannot change the start
+times, which show that order.
 """
 
 from __future__ import annotations
@@ -186,8 +187,10 @@ def bound_by_name(pod: Pod) -> bool:
 
     A pod in a file that contains no status is assumed to be bound by a scheduler.
     """
-    if not pod.node or pod.named:
-        return pod.named
+    if not pod.node:
+        return False
+    if pod.node_name_managed:
+        return True
     if not (pod.conditions or pod.phase == "Pending"):
         return False
     return not any(each.type == "PodScheduled" and each.status == "True" for each in pod.all_conditions())
@@ -196,7 +199,7 @@ def bound_by_name(pod: Pod) -> bool:
 def came_first(pod: Pod, other: Pod) -> bool:
     """Return whether a pod arrived on its node before the other pod did; ``True`` if one of the times is unknown.
 
-    The times are in seconds. Of two pods that arrived in the same second, none came first.
+    The times are in seconds. Of two pods that arrived in the same second, neither came first.
     """
     mine, theirs = arrival(pod), arrival(other)
     return mine is None or theirs is None or mine < theirs

@@ -234,8 +234,8 @@ class Pod(Namespaced, frozen=True, gc=False):
     or ``None`` if the pod is not ready. ``restarts`` is the sum of the restart counts of containers, and
     ``init_restarts`` that of init containers. ``container_states`` contains the containers that are not running. Pods
     with identical states share the value. ``generation`` is 1 until the spec is changed, for example by an in-place
-    resize, and 0 if the API server does not count it. ``named`` is whether ``spec.nodeName`` was set by who created the
-    pod, according to its ``managedFields``; binding a pod leaves no entry there.
+    resize, and 0 if the API server does not count it. ``node_name_managed`` is whether the ``managedFields`` of a
+    pod on a node contain ``spec.nodeName``. They do if it was created with a node name; binding a pod adds no entry.
     """
 
     labels: Labels = NO_LABELS
@@ -256,7 +256,7 @@ class Pod(Namespaced, frozen=True, gc=False):
     conditions: tuple[PodCondition, ...] = ()
     container_states: tuple[ContainerState, ...] = ()
     generation: int = 0
-    named: bool = False
+    node_name_managed: bool = False
 
     @property
     def controller(self) -> OwnerReference | None:

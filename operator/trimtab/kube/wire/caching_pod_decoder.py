@@ -131,7 +131,7 @@ class CachingPodDecoder:
             labels, owners = self._shared_metadata(metadata, raw)
             ready, ready_since, conditions = self._conditions(status)
             restarts, init_restarts, states = self._containers(status, raw)
-            named = bool(node) and _NODE_NAME in raw and _is_named(raw)
+            managed = bool(node) and _NODE_NAME in raw and _is_named(raw)
             if status.qos_class != spec.qos or any(each.type in RESIZE_CONDITIONS for each in conditions):
                 spec = with_status(spec, _parse_slim(raw).status, conditions, self._interner)
         except (DecodeError, TypeError, ValueError):  # invalid UTF-8 raises one of the last two
@@ -159,7 +159,7 @@ class CachingPodDecoder:
             conditions,
             states,
             metadata.generation,
-            named,
+            managed,
         )
 
     def _spec(self, message: Any, raw: bytes) -> PodSpec:

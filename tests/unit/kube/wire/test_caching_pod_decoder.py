@@ -226,19 +226,28 @@ def test_errors_are_those_of_the_general_decoder(raw, message) -> None:
 
 @pytest.mark.parametrize(("entries", "expected"), list(zip(MANAGED, (False, False, True), strict=True)))
 def test_managed_fields_show_who_set_the_node_name(entries: list[dict[str, Any]], expected: bool) -> None:
-    manifest = pod("a").on("n1").merge(metadata={"managedFields": entries}).manifest()
+    manifest = (
+        pod("a").on("n1").annotations({"note": '"f:nodeName"'}).merge(metadata={"managedFields": entries}).manifest()
+    )
+    message = slim_pb2.Pod()
+    message.MergeFromString(encode_object(manifest))
+    for encoded, entry in zip(message.metadata.managed_fields, entries, strict=True):
+        if "fieldsV1" in entry:
+            encoded.fields_v1.raw = msgspec.json.encode(entry["fieldsV1"])
     named = [
-        each.named
+        each.node_name_managed
         for each in (
-            ProtobufCodec("Pod", Interner()).decode(encode_object(manifest)),
+            ProtobufCodec("Pod", Interner()).decode(message.SerializeToString()),
             decode_object(manifest),
             decode_json("Pod", msgspec.json.encode(manifest)),
         )
         if isinstance(each, PodObject)
     ]
     assert named == [expected] * 3
-    pending = pod("a").merge(metadata={"managedFields": entries}).manifest()
-    assert not ProtobufCodec("Pod", Interner()).decode(encode_object(pending)).named
+    message.spec.node_name = ""
+    unbound = pod("a").merge(metadata={"managedFields": entries})
+    assert not ProtobufCodec("Pod", Interner()).decode(message.SerializeToString()).node_name_managed
+    assert not unbound.build().node_name_managed
 
 
 @pytest.mark.parametrize(
@@ -251,8 +260,8 @@ def test_unreadable_entries_count_as_a_node_name(owned: bytes) -> None:
     message.MergeFromString(encode_object(pod("a").on("n1").manifest()))
     message.metadata.managed_fields.add().fields_v1.raw = owned
     raw = message.SerializeToString()
-    assert ProtobufCodec("Pod", Interner()).decode(raw).named
-    assert decode_protobuf("Pod", raw, interner=Interner()).named
+    assert ProtobufCodec("Pod", Interner()).decode(raw).node_name_managed
+    assert decode_protobuf("Pod", raw, interner=Interner()).node_name_managed
 
 
 QUICK = {name: message for name, message in slim_pb2.DESCRIPTOR.message_types_by_name.items() if name[:5] == "Quick"}

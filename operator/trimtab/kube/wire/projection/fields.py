@@ -41,10 +41,11 @@ _fields_v1: Final = msgspec.json.Decoder(FieldsV1).decode
 
 
 def sets_node_name(entries: Collection[Any]) -> bool:
-    """Return whether some manager owns ``spec.nodeName``, as who creates a pod with a node name does.
+    """Return whether some manager owns ``spec.nodeName``. A user who creates a pod with a node name does.
 
     Args:
-        entries: the ``managedFields`` of a pod. Users can edit them; unreadable ones count as entries for the field.
+        entries: the ``managedFields`` of a pod. An entry of a protobuf message that is not the JSON of fields counts as
+            an entry for the field, because users can edit the entries.
     """
     return any(entry.HasField("fields_v1") and _sets_node_name(entry.fields_v1) for entry in entries)
 

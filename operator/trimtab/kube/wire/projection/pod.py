@@ -121,7 +121,7 @@ def project_pod(
         conditions=conditions,
         container_states=states,
         generation=metadata.generation,
-        named=bool(node) and fields.sets_node_name(metadata.managed_fields),
+        node_name_managed=bool(node) and fields.sets_node_name(metadata.managed_fields),
     )
 
 

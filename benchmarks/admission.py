@@ -1,7 +1,7 @@
 """Measures the webhooks of placement admission on a local API server, at a fixed rate of pod creations.
 
     python benchmarks/admission.py [--rate N]… [--seconds N] [--turns N] [--policy NAME]… [--pods KIND]…
-        [--create both] [--cpu N] [--nice N]
+        [--create both] [--cpu N] [--nice N] [--client-nice N]
 
 It starts etcd and kube-apiserver, one replica of ``trimtab run --role admission``, and a client that creates pods at a
 constant rate, whether earlier requests have been answered or not. The durations are those of the API server's own
@@ -16,9 +16,10 @@ webhooks, it is no floor: prepared patches change the pod each time that the API
 ``--pods`` selects pods that are alike, of 1,000 templates, or all different, see :mod:`benchmarks.admission_pods`.
 ``--create dry-run`` creates pods with dryRun=All: the API server calls the webhooks, but does not store the pods.
 ``--cpu`` runs the webhooks on one CPU, and the API server, etcd and the client on the other ones. With ``--nice -15``,
-the webhooks have priority over the other processes, which use the rest of all CPUs. This needs root. ``--replay`` also
-sends the requests that the API server sent directly to a replica, which has a CPU of its own. ``--kopf`` also measures
-Kopf's own admission server, with handlers that do nothing but add a toleration.
+the webhooks have priority over the other processes, which use the rest of all CPUs. This needs root. With
+``--client-nice 19``, the client waits for the other processes, as one on a machine of its own would not delay them.
+``--replay`` also sends the requests that the API server sent directly to a replica, which has a CPU of its own.
+``--kopf`` also measures Kopf's own admission server, with handlers that do nothing but add a toleration.
 
 The environment variables GOGC and GOMAXPROCS apply to the API server, etcd, the floor and the client. With Go's default
 of 100 for GOGC, garbage collections need a sixth of the API server's CPU time.
@@ -473,6 +474,7 @@ class Bench:
             seconds=seconds,
             most=CONNECTIONS,
             headers=self._login | {"Accept": METADATA},
+            nice=self._options.client_nice,
         )
 
     async def _durations(self) -> dict[str, Durations]:
@@ -625,6 +627,7 @@ def main() -> None:
     )
     parser.add_argument("--pods", action="append", choices=KINDS, help="kind of pods; by default alike")
     parser.add_argument("--nice", type=int, default=0, help="niceness of the webhooks; by default 0")
+    parser.add_argument("--client-nice", type=int, default=0, help="niceness of the client; by default 0")
     parser.add_argument("--cpu", type=int, help="run the webhooks on this CPU, and all else on the other ones")
     parser.add_argument("--replay", action="store_true", help="also send the recorded requests directly to a replica")
     parser.add_argument("--kopf", action="store_true", help="also measure Kopf's admission server")

@@ -88,6 +88,7 @@ async def send(
     seconds: float,
     most: int,
     headers: Mapping[str, str],
+    nice: int = 0,
 ) -> Load:
     """Send sequences of POST requests at a constant rate, whether earlier ones have been answered or not.
 
@@ -100,6 +101,7 @@ async def send(
         seconds: duration.
         most: maximum number of sequences at the same time.
         headers: header fields of each request.
+        nice: niceness of the program.
     """
     plan = {
         "steps": [{"url": url, "bodies": bodies} for url, bodies in steps],
@@ -110,7 +112,9 @@ async def send(
         "most": most,
     }
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(probe, "load", stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *(("nice", "-n", str(nice)) if nice else ()), probe, "load", stdin=pipe, stdout=pipe
+    )
     output, _ = await process.communicate(msgspec.json.encode(plan))
     if process.returncode:
         raise RuntimeError(f"{NAME} load failed with exit code {process.returncode}")

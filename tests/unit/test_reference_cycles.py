@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
+from tests.fixtures.garbage import unreachable_objects, without_collections
 from trimtab.cli.main import cli
 from trimtab.cluster.snapshot import Snapshot
 
@@ -40,17 +40,6 @@ def living_snapshots(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Snapshot]
     snapshots.clear()
 
 
-def unreachable_objects() -> list[Any]:
-    """The objects that only a garbage collection frees."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        return list(gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-
-
 @pytest.mark.parametrize(
     ("cluster", "policy"),
     [
@@ -67,16 +56,12 @@ def unreachable_objects() -> list[Any]:
 )
 def test_plans_contain_no_reference_cycles(living_snapshots: list[Snapshot], cluster: str, policy: str) -> None:
     command = ["plan", "--cluster", str(EXAMPLES / cluster), "--policy", str(EXAMPLES / policy)]
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collections():
         result = CliRunner().invoke(cli, [*command, "--now", "2026-11-20T12:00:00Z"])
         assert result.exit_code == 0
         assert living_snapshots
         del result
         found = {type(each) for each in unreachable_objects()}
-    finally:
-        gc.enable()
     assert (
         sorted(f"{each.__module__}.{each.__qualname__}" for each in found if each.__module__.startswith(PLANNERS)) == []
     )

@@ -328,8 +328,9 @@ class OutcomeWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write the remaining outcomes."""
-        if self._writing is not None:
-            await end_tasks([self._writing])
+        writing, self._writing = self._writing, None  # its exception refers to this object: a reference cycle
+        if writing is not None:
+            await end_tasks([writing])
         if kind is None or not issubclass(kind, asyncio.CancelledError):
             await self._flush()
 

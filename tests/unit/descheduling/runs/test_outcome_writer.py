@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
+from tests.fixtures.garbage import unreachable_objects, without_collections
 from tests.unit.descheduling.runs.runs import NOW, made, move, policy
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import PAUSE, OutcomeWriter, RunManager
@@ -116,3 +117,15 @@ async def test_deleted_run_is_dropped() -> None:
     async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
         journal.note(outcome(0))
     assert bench.keeper.runs == ()
+
+
+async def test_ended_writer_is_freed_without_a_garbage_collection() -> None:
+    bench = Bench()
+    run = await bench.begin()
+    with without_collections():
+        async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+            await asyncio.sleep(PAUSE + 1)
+        del journal
+        await asyncio.sleep(0)  # the event loop forgets the task
+        found = [type(each).__name__ for each in unreachable_objects()]
+    assert "OutcomeWriter" not in found

@@ -567,7 +567,7 @@ class NodeTable:
         for slots, count in ((np.array(out, dtype=np.int64), np.subtract), (np.array(into, dtype=np.int64), np.add)):
             there = slots >= 0
             count.at(self.taken, slots[there], rows[there])
-            for slot in np.unique(slots[there]).tolist():
+            for slot in sorted(set(slots[there].tolist())):
                 self.touch(slot)
 
     def fit_width(self) -> None:

@@ -200,7 +200,7 @@ class VolumeBinding(NodeFilter):
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterator[Failure]:
         codes = binder_of(self.snapshot).conflicts(pod)[slots]
-        for code in np.unique(codes).tolist():
+        for code in sorted(set(codes.tolist())):
             if code != ERROR:
                 yield tuple(text for bit, text in REASONS if code & bit), slots[codes == code]
         errors = self.errors(pod)

@@ -2,12 +2,14 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
 
 from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
+from tests.fixtures.garbage import unreachable_objects, without_collections
 from tests.fixtures.golden import Golden
 from trimtab import __version__
 from trimtab.kube import api as kube_api
@@ -310,6 +312,18 @@ async def test_a_silent_stream_is_unreachable_after_the_idle_timeout(server, tra
     with pytest.raises(kube_api.IdleTimeout):
         await drained(transport, idle_timeout=0.05)
     go_on.set()
+
+
+async def test_a_stream_that_timed_out_is_freed_without_a_garbage_collection(server, transport):
+    go_on = asyncio.Event()
+    server.answer(streamed(b"first", then=go_on))
+    with without_collections():
+        with suppress(kube_api.IdleTimeout):
+            await drained(transport, idle_timeout=0.05)
+        await asyncio.sleep(0.01)  # the event loop forgets the connection
+        found = [type(each).__name__ for each in unreachable_objects()]
+    go_on.set()
+    assert "ClientResponse" not in found
 
 
 async def test_leaving_a_stream_closes_its_connection(server, transport):

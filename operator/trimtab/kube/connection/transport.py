@@ -405,7 +405,8 @@ async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[b
             async for chunk in response.content.iter_any():
                 yield chunk
         except aiohttp.SocketTimeoutError as error:
-            raise IdleTimeout(f"GET {url}: {error}") from error
+            # aiohttp's response keeps the error, and its traceback refers to the response: a reference cycle
+            raise IdleTimeout(f"GET {url}: {error}") from error.with_traceback(None)
 
 
 async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:

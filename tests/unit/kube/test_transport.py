@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -236,6 +237,33 @@ async def test_close_is_idempotent_and_closes_borrowed_sessions(server):
     await transport.close()
     await transport.close()
     assert lent.closed
+
+
+async def test_connections_that_no_request_needs_expire(server, monkeypatch):
+    """A burst of requests opens five connections. Single requests then use one, so that the others expire."""
+    now = 0.0
+    monkeypatch.setattr(aiohttp.connector, "monotonic", lambda: now)
+    used: list[int] = []
+    together = asyncio.Barrier(5)
+
+    async def handle(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        used.append(request.transport.get_extra_info("peername")[1])
+        if len(used) <= 5:
+            await together.wait()
+        return web.json_response({})
+
+    server.answer(handle)
+    async with Transport(ServerConfig(server=server.url)) as transport:
+        await asyncio.gather(*(transport.request("GET", NODES) for _ in range(5)))
+        for _ in range(10):
+            now += 10.0
+            await transport.request("GET", NODES)
+        transport._connector._cleanup()
+        open_connections = sum(map(len, transport._connector._conns.values()))
+    assert len(set(used[:5])) == 5
+    assert len(set(used[5:])) == 1
+    assert open_connections == 1
 
 
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────

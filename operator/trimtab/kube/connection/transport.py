@@ -21,7 +21,9 @@ from weakref import WeakSet
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from trimtab import __version__
 from trimtab.kube.api import (
@@ -164,7 +166,7 @@ class Transport:
             middlewares: the middlewares that wrap each request before the credentials are added.
         """
         if self._connector is None:
-            self._connector = aiohttp.TCPConnector(
+            self._connector = Connector(
                 limit=self._connections,
                 ssl=self._tls if self._tls is not None else True,
                 keepalive_timeout=60.0,
@@ -312,6 +314,20 @@ class Transport:
         if self._own is None or self._own.closed:
             self._own = self.borrowed_session()
         return self._own
+
+
+class Connector(aiohttp.TCPConnector):
+    """Reuses the connection that was released last, so that connections that only a burst of requests needs expire.
+
+    aiohttp reuses the one that was released first. A few requests per second then keep all connections open, and each
+    of them has buffers for the largest request and response that it ever transferred.
+    """
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        """Return an idle connection, or ``None``."""
+        if key in self._conns:
+            self._conns[key].rotate()
+        return await super()._get(key, traces)
 
 
 class Request(aiohttp.ClientRequest):

@@ -3,10 +3,13 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.http_writer import StreamWriter
 
 from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
@@ -16,7 +19,7 @@ from trimtab import __version__
 from trimtab.kube import api as kube_api
 from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
-from trimtab.kube.connection.transport import IterationLimiter, Transport
+from trimtab.kube.connection.transport import BODY_SLICE, IterationLimiter, Transport
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import METADATA_ONLY
 
@@ -50,6 +53,23 @@ async def test_a_request_sends_method_parameters_and_body_and_decodes_the_answer
     assert (method, path, body.decode()) == ("PATCH", "/api/v1/nodes/n1?fieldManager=trimtab", '{"a":"ä"}')
     assert headers["Content-Type"] == "application/merge-patch+json"
     assert headers["User-Agent"] == f"trimtab/{__version__}"
+
+
+async def test_a_large_body_is_written_in_slices(server, transport, monkeypatch):
+    written: list[int] = []
+    write = StreamWriter.write
+
+    async def record(self: StreamWriter, chunk: bytes, **options: Any) -> None:
+        written.append(len(chunk))
+        await write(self, chunk, **options)
+
+    monkeypatch.setattr(StreamWriter, "write", record)
+    body = {"outcomes": ["x" * 1000] * 50}
+    await transport.request("PATCH", f"{NODES}/n1", body=body)
+    [(*_, sent)] = server.requests
+    assert msgspec.json.decode(sent) == body
+    assert sum(written) == len(sent)
+    assert max(written) == BODY_SLICE
 
 
 async def test_selectors_survive_the_way_through_the_url(server, transport):

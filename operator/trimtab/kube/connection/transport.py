@@ -56,6 +56,8 @@ The event loop sends the requests of an iteration at its end. An API server that
 answers most of them at once. If all callers continued in one iteration, the server would be idle until the last of them
 had handled its response and prepared its next request.
 """
+BODY_SLICE: Final = 2**12
+"""Maximum number of bytes of a request's body that are written at once, each as a TLS record."""
 TLS_CLOSE_TIMEOUT: Final = 0.5
 """Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down, before it ends them."""
 
@@ -201,7 +203,7 @@ class Transport:
         A ``text/plain`` response (``/readyz``) is returned as ``str``, an empty one as ``None``, and protobuf as
         ``bytes``.
         """
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else Body(msgspec.json.encode(body))
         headers = {} if data is None else {"Content-Type": content_type}
         if accept:
             headers["Accept"] = accept
@@ -235,7 +237,7 @@ class Transport:
         path: str,
         *,
         params: Mapping[str, str] | None,
-        data: bytes | None,
+        data: Body | None,
         headers: Mapping[str, str],
         timeout: float,
         leading: Callable[[], bool] | None,
@@ -328,6 +330,20 @@ class Connector(aiohttp.TCPConnector):
         if key in self._conns:
             self._conns[key].rotate()
         return await super()._get(key, traces)
+
+
+class Body(aiohttp.BytesPayload):
+    """The body of a request, which is written in slices.
+
+    OpenSSL encrypts a write into a buffer, whose size remains that of the largest write as long as the connection is
+    open.
+    """
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write at most ``content_length`` bytes; ``None`` for all."""
+        body = self._value[:content_length]
+        for begin in range(0, len(body), BODY_SLICE):
+            await writer.write(body[begin : begin + BODY_SLICE])
 
 
 class Request(aiohttp.ClientRequest):

@@ -12,6 +12,7 @@ import pytest
 from tests.builders import node, pod
 from tests.fakes.api import Call
 from tests.fakes.fleet import BUDGETS, MACHINES, NODES, PODS, SETS, TO_BE_DELETED, Fleet
+from tests.fixtures.garbage import unreachable_objects, without_collections
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.removal_operator import Operator, running, spec_of
 from trimtab.api import reasons
@@ -76,6 +77,17 @@ class TestSteps:
         ]
         assert outcome.calls == 5
         assert fleet.replicas("a") == 0
+
+    async def test_ended_removal_is_freed_without_a_garbage_collection(self) -> None:
+        fleet = drained()
+        operator = Operator(fleet)
+
+        with without_collections():
+            async with running(operator):
+                await operator.until(lambda: bool(operator.outcomes))
+            found = [type(each).__name__ for each in unreachable_objects()]
+
+        assert "NodeRemoval" not in found
 
     async def test_size_is_lowered_in_growing_steps(self) -> None:
         fleet = Fleet()

@@ -75,7 +75,11 @@ class StopControl:
         settings: contains how long the cluster state may be stale.
         leading: returns whether this process is the leader.
         stale: returns the reason why the cluster state is stale, or ``None`` if it is up to date.
-        report_progress: called with a description of what the removal is waiting for.
+        state: the initial state of the removal.
+
+    Attributes:
+        state: the state of the removal.
+        stopping: an event that is set when the removal must stop.
     """
 
     def __init__(
@@ -84,14 +88,13 @@ class StopControl:
         settings: RemovalSettings,
         leading: Leading,
         stale: Stale,
-        report_progress: Callable[[str], None],
+        state: RemovalState,
     ) -> None:
         self._clock, self._settings = clock, settings
         self._leading, self._stale = leading, stale
         self._stop_reason: Refusal | None = None
-        self.report_progress = report_progress
+        self.state = state
         self.stopping = asyncio.Event()
-        """An event that is set when the removal must stop."""
 
     def cancel(self, refusal: Refusal) -> None:
         """Stop the removal at its next checkpoint. If it is called again, the first reason is kept."""
@@ -121,6 +124,10 @@ class StopControl:
                 raise aborted(Refusal(reasons.CLUSTER_UNREACHABLE, f"the cluster state is stale: {why}"))
             self.report_progress(f"the cluster state is stale: {why}")
             await self.pause(self._settings.poll_interval)
+
+    def report_progress(self, message: str) -> None:
+        """See :class:`~trimtab.autoscaling.actuation.removal.RemovalControl`."""
+        self.state = replace(self.state, message=message)
 
     async def pause(self, seconds: float) -> None:
         """See :class:`~trimtab.autoscaling.actuation.removal.RemovalControl`."""
@@ -175,14 +182,13 @@ class NodeRemoval:
     def __init__(
         self, state: RemovalState, dependencies: RemovalDependencies, *, removal: MachineRemoval | None = None
     ) -> None:
-        self.state = state
         self._dependencies = dependencies
         self._clock, self._settings = dependencies.clock, dependencies.settings
         self._api = LeaderOnlyApi(dependencies.api, dependencies.leading)
         self._removal = removal
         self._resumed_verification = removal is not None
         self._control = StopControl(
-            dependencies.clock, dependencies.settings, dependencies.leading, dependencies.stale, self.report_progress
+            dependencies.clock, dependencies.settings, dependencies.leading, dependencies.stale, state
         )
         self._ticket: RemovalTicket | None = None
         self._drain = Drain(
@@ -197,6 +203,11 @@ class NodeRemoval:
         )
 
     # --- called by Removals --------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RemovalState:
+        """Return the current state."""
+        return self._control.state
 
     @property
     def phase(self) -> Phase:
@@ -230,12 +241,11 @@ class NodeRemoval:
         self._dependencies.observer.ended(outcome)
         return outcome
 
-    def report_progress(self, message: str) -> None:
-        """Record what the removal is waiting for."""
-        self.state = replace(self.state, message=message)
+    def _change(self, **fields: Any) -> None:
+        self._control.state = replace(self.state, **fields)
 
     def _enter(self, phase: Phase, message: str = "") -> None:
-        self.state = replace(self.state, phase=phase, message=message)
+        self._change(phase=phase, message=message)
 
     # --- the steps -----------------------------------------------------------------------------------------------
 
@@ -253,7 +263,7 @@ class NodeRemoval:
             taken = await self._remove_machine()
             self._removal = taken.removal
             if taken.removal is None:
-                self.report_progress("the node's machine was already being deleted")
+                self._control.report_progress("the node's machine was already being deleted")
                 return
         else:
             taken = RemovedMachine(self._removal.machines[0], self._removal)
@@ -261,7 +271,7 @@ class NodeRemoval:
         removal = taken.removal
         assert removal is not None
         self._enter(Phase.VERIFYING, f"target size lowered from {removal.before} to {removal.after}")
-        self.report_progress(
+        self._control.report_progress(
             await wait_until_removed(
                 taken,
                 self.state.group,
@@ -301,7 +311,7 @@ class NodeRemoval:
             raise request_failed(error, reasons.NODE_UPDATE_FAILED, f"the node was not tainted: {error}") from None
         if not exists:
             raise aborted(Refusal(reasons.ALREADY_GONE, "the node no longer exists, or a new node has its name"))
-        self.state = replace(self.state, cordoned=cordoned)
+        self._change(cordoned=cordoned)
         self._dependencies.observer.began(self.state)
 
     async def _check_taint(self) -> None:
@@ -382,7 +392,7 @@ class NodeRemoval:
         if isinstance(found, Refusal):
             raise aborted(Refusal(found.reason, f"kept after a review: {found.message}"))
         if not self.state.why:
-            self.state = replace(self.state, why=found.reason)
+            self._change(why=found.reason)
 
     async def _wait_for_delay_annotations(self) -> None:
         """Wait until no annotation delays the deletion, for at most ``delay_deletion_timeout``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -313,7 +313,6 @@ class RemovalControl(Protocol):
         """Sleep for the given time, or until the removal must stop."""
         ...
 
-    @property
-    def report_progress(self) -> Callable[[str], None]:
-        """Return a function that records what the removal is waiting for."""
+    def report_progress(self, message: str) -> None:
+        """Record what the removal is waiting for."""
         ...

@@ -36,7 +36,7 @@ class Run(Struct, frozen=True):
         name: name of the run.
         uid: UID of the run.
         version: resource version of the run as a number; 0 if it is not numeric.
-        plan: the spec of the run, which contains the plan.
+        plan: the spec of the run, which contains the plan, without ``keptPods``: the operator does not read them again.
         approved: whether a user approved the run.
         status: the run's status.
         generation: ``metadata.generation`` of the run. The approval increases it.
@@ -100,7 +100,7 @@ def read_run(body: Mapping[str, Any]) -> Run | None:
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         version=0,
-        plan=plan,
+        plan=msgspec.structs.replace(plan, kept_pods=()),
         approved=spec.get("approved") is True,
         status=status,
         generation=0,

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from tests.fixtures.garbage import unreachable_objects, without_collections
-from tests.unit.descheduling.runs.runs import NOW, made, move, policy
+from tests.unit.descheduling.runs.runs import NOW, kept, made, move, policy
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import PAUSE, OutcomeWriter, RunManager
 from trimtab.descheduling.runs.record import run_plan
@@ -129,3 +129,14 @@ async def test_ended_writer_is_freed_without_a_garbage_collection() -> None:
         await asyncio.sleep(0)  # the event loop forgets the task
         found = [type(each).__name__ for each in unreachable_objects()]
     assert "OutcomeWriter" not in found
+
+
+async def test_kept_pods_are_written_but_not_remembered() -> None:
+    bench = Bench()
+    spec = policy("Act")
+    await bench.keeper.record(spec, run_plan(spec, made(MOVES[0], kept=[kept("web-9")]), nodes=1, pods=2))
+    [body] = bench.api.objects.values()
+    assert len(body["spec"]["plan"]["keptPods"]) == 1
+    assert [run.plan.kept_pods for run in bench.keeper.runs] == [()]
+    bench.keeper.observe(body)
+    assert [run.plan.kept_pods for run in bench.keeper.runs] == [()]

@@ -33,7 +33,7 @@ from trimtab.autoscaling.cluster_state.readiness import ClusterHealth
 from trimtab.autoscaling.cluster_state.state import GroupFinding
 from trimtab.autoscaling.groups import ObjectProblem
 from trimtab.autoscaling.providers.outcome import ScaleFailure
-from trimtab.autoscaling.report.events import MAX_POD_EVENTS, AutoscalerEventReporter
+from trimtab.autoscaling.report.events import BLOCKED_REPEAT, MAX_POD_EVENTS, AutoscalerEventReporter
 from trimtab.autoscaling.report.iteration_report import Mode
 from trimtab.kube.events.event import RecentlyReported
 
@@ -331,6 +331,15 @@ def test_keys_are_forgotten_after_the_window(forget: bool, expected: tuple[int, 
     recent.note("new", "text", now=102.0)
     assert (len(recent), recent.last("old")) == expected
     assert recent.is_new("old", "text", now=102.0)
+
+
+def test_pods_and_nodes_that_are_gone_are_forgotten(events: AutoscalerEventReporter) -> None:
+    for number in range(5):
+        blocked = kept_node(f"n-{number}", "BlockedByPod")
+        made = plan(kept=(kept_pod(f"shop/pending-{number}"), kept_pod("shop/stays"), blocked))
+        events.report(report(group(), finished=NOW + number * (BLOCKED_REPEAT + 1), plan=made))
+    assert set(events._pods._reported) == {"shop/pending-4", "shop/stays"}
+    assert set(events._blocked_nodes._reported) == {"n-4"}
 
 
 def test_reported_messages_are_not_kept() -> None:

@@ -267,12 +267,15 @@ class AutoscalerEventReporter:
         """Post events on pods that remain pending, starting with those whose previous event is the oldest."""
         stories: dict[tuple[str, str], str] = {}
         found = []
+        unhelped = set()
         for key, reason, message in _unhelped_pods(report):
+            unhelped.add(key)
             same = stories.get((reason, message))
             if same is None:
                 same = stories[reason, message] = without_numbers(f"{reason}: {message}")
             if self._pods.is_new(key, same, now=report.finished):
                 found.append((self._pods.last(key), key, reason, message))
+        self._pods.forget_except(unhelped, now=report.finished)
         for _, key, reason, message in nsmallest(MAX_POD_EVENTS, found):
             self._pods.note(key, stories[reason, message], now=report.finished)
             self._on_pod(
@@ -290,10 +293,12 @@ class AutoscalerEventReporter:
             self._blocked_bucket = TokenBucket(
                 rate=BLOCKED_PER_MINUTE / 60.0, burst=BLOCKED_PER_MINUTE, now=now, last=now
             )
+        blocked = [kept for kept in kept_nodes(report.plan) if kept.reason in BLOCKERS]
+        self._blocked_nodes.forget_except({kept.name for kept in blocked}, now=now)
         found = [
             (self._blocked_nodes.last(kept.name), kept.name, kept)
-            for kept in kept_nodes(report.plan)
-            if kept.reason in BLOCKERS and self._blocked_nodes.is_new(kept.name, _blocker(kept), now=now)
+            for kept in blocked
+            if self._blocked_nodes.is_new(kept.name, _blocker(kept), now=now)
         ]
         for _, name, kept in nsmallest(BLOCKED_PER_MINUTE, found):
             if not self._blocked_bucket.take(now):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Collection
+from itertools import takewhile
 from typing import Any, Final
 
 from msgspec import Struct
@@ -169,7 +171,7 @@ class RecentlyReported:
         window: the seconds for which the same message for a key is not reported again.
         most: the maximum number of keys. The least recently reported keys are dropped.
         forget: whether a key is also dropped once the window has passed. Callers that report first what was reported
-            longest ago need the older ones as well.
+            longest ago need the older ones as well, and call :meth:`forget_except`.
     """
 
     def __init__(self, *, window: float = REPEAT_WINDOW, most: int = MAX_REMEMBERED, forget: bool = True) -> None:
@@ -204,6 +206,13 @@ class RecentlyReported:
         self._reported.move_to_end(key)
         while self._is_dropped(next(iter(self._reported.values()))[1], now):
             self._reported.popitem(last=False)
+
+    def forget_except(self, keys: Collection[str], *, now: float) -> None:
+        """Drop the keys for which the window has passed, except for the given ones."""
+        passed = list(takewhile(lambda each: now - each[1][1] > self._window, self._reported.items()))
+        for key, _ in passed:
+            if key not in keys:
+                del self._reported[key]
 
     def _is_dropped(self, oldest: float, now: float) -> bool:
         return len(self._reported) > self._most or (self._forget and now - oldest > self._window)

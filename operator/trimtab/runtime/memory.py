@@ -18,7 +18,8 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,8 +38,11 @@ RECLAIM_PERIOD: Final = 30.0
 COLLECTION_CHECK_PERIOD: Final = 15.0
 """Seconds between two checks of whether a full garbage collection is due."""
 
-COLLECTION_PERIOD: Final = 600.0
+COLLECTION_PERIOD: Final = 60.0
 """Maximum seconds between two full garbage collections."""
+
+EXCLUSION_PERIOD: Final = 600.0
+"""Seconds after which the objects that survived the last collections are excluded from the following ones."""
 
 COMPLETE_PERIOD: Final = 6 * 3600.0
 """Seconds after which a full garbage collection also traverses the objects that survived the previous ones."""
@@ -122,8 +126,10 @@ def forget_removed(snapshot: Snapshot | None) -> None:
 class FullCollections:
     """Runs the full garbage collections of the process. Call :meth:`collect_if_due` periodically.
 
-    Objects that survive a collection are excluded from the next ones, so that a collection only traverses objects that
-    were created since. Every :data:`COMPLETE_PERIOD` seconds, a collection traverses all objects.
+    Every :data:`EXCLUSION_PERIOD` seconds, the objects that survive a collection are excluded from the next ones, so
+    that a collection only traverses objects that were created since. They are not excluded more often, because the
+    objects that Kopf is handling become garbage soon. Every :data:`COMPLETE_PERIOD` seconds, a collection traverses all
+    objects.
 
     Args:
         clock: the clock.
@@ -134,23 +140,30 @@ class FullCollections:
         self._clock = clock
         self._idle = idle
         self._collected = self._completed = clock.monotonic()
+        self._excluded = -inf
         self._resident = resident_bytes()
 
     async def collect_if_due(self) -> None:
         """Collect if memory has grown, or if the last collection was too long ago."""
         now, resident = self._clock.monotonic(), resident_bytes()
-        if now - self._collected < COLLECTION_PERIOD and resident <= GROWTH * self._resident:
+        grown = resident > GROWTH * self._resident
+        if now - self._collected < COLLECTION_PERIOD and not grown:
             return
         async with self._idle():
-            if now - self._completed >= COMPLETE_PERIOD:
+            complete = now - self._completed >= COMPLETE_PERIOD
+            if complete:
                 self._completed = now
                 gc.unfreeze()
             began = self._clock.cpu()
             found = gc.collect()
-            gc.freeze()
+            if complete or grown or now - self._excluded >= EXCLUSION_PERIOD:
+                self._excluded = now
+                gc.freeze()
+            took = self._clock.cpu() - began
+        await asyncio.to_thread(trim)
         message = "Garbage collection freed %d objects in %.0f ms; resident memory is %d MiB"
         self._collected, self._resident = now, resident_bytes()
-        log.debug(message, found, 1000 * (self._clock.cpu() - began), self._resident >> 20)
+        log.debug(message, found, 1000 * took, self._resident >> 20)
 
 
 def resident_bytes() -> int:
@@ -176,6 +189,7 @@ def trim() -> None:
         libc.malloc_trim(0)
 
 
+@cache  # each CDLL object creates a class, which only a full garbage collection frees
 def _libc() -> Any:
     """Return the C library of this process if it is glibc, else ``None``."""
     try:

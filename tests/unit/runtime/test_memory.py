@@ -23,6 +23,7 @@ from trimtab.runtime import memory
 from trimtab.runtime.memory import (
     COLLECTION_PERIOD,
     COMPLETE_PERIOD,
+    EXCLUSION_PERIOD,
     GROWTH,
     RECLAIM_PERIOD,
     FullCollections,
@@ -139,11 +140,16 @@ class Collections:
     def __init__(self, monkeypatch) -> None:
         self.calls: list[str] = []
         self.resident = 100_000_000.0
+        self.trimmed = 0
         monkeypatch.setattr(memory.gc, "collect", lambda: self.calls.append("collect") or 0)
-        monkeypatch.setattr(memory.gc, "freeze", lambda: None)
+        monkeypatch.setattr(memory.gc, "freeze", lambda: self.calls.append("freeze"))
         monkeypatch.setattr(memory.gc, "unfreeze", lambda: self.calls.append("unfreeze"))
         monkeypatch.setattr(memory, "resident_bytes", lambda: int(self.resident))
+        monkeypatch.setattr(memory, "trim", self.trim)
         self.full = FullCollections(LoopClock())
+
+    def trim(self) -> None:
+        self.trimmed += 1
 
     async def after(self, seconds: float) -> list[str]:
         await asyncio.sleep(seconds)
@@ -157,15 +163,24 @@ async def test_garbage_is_collected_when_memory_has_grown(monkeypatch) -> None:
     assert await collections.after(1.0) == []
     collections.resident *= GROWTH - 0.01
     assert await collections.after(1.0) == []
+    assert collections.trimmed == 0
     collections.resident *= 1.02
-    assert await collections.after(1.0) == ["collect"]
+    assert await collections.after(1.0) == ["collect", "freeze"]
+    assert collections.trimmed == 1
     assert await collections.after(1.0) == []
 
 
-async def test_garbage_is_collected_periodically_and_completely_at_times(monkeypatch) -> None:
+async def test_garbage_is_collected_every_minute_and_survivors_are_excluded_every_ten(monkeypatch) -> None:
     collections = Collections(monkeypatch)
-    assert await collections.after(COLLECTION_PERIOD) == ["collect"]
+    assert await collections.after(COLLECTION_PERIOD) == ["collect", "freeze"]
     assert await collections.after(COLLECTION_PERIOD - 1.0) == []
     assert await collections.after(1.0) == ["collect"]
-    assert await collections.after(COMPLETE_PERIOD) == ["unfreeze", "collect"]
+    assert await collections.after(EXCLUSION_PERIOD - COLLECTION_PERIOD) == ["collect", "freeze"]
+    assert await collections.after(COLLECTION_PERIOD) == ["collect"]
+    assert await collections.after(EXCLUSION_PERIOD) == ["collect", "freeze"]
+
+
+async def test_garbage_is_collected_completely_at_times(monkeypatch) -> None:
+    collections = Collections(monkeypatch)
+    assert await collections.after(COMPLETE_PERIOD) == ["unfreeze", "collect", "freeze"]
     assert await collections.after(COLLECTION_PERIOD) == ["collect"]

@@ -144,6 +144,16 @@ async def test_oldest_events_are_forgotten(api, clock):
     assert [call.method for call in api.calls] == ["POST"] * 4
 
 
+async def test_series_that_goes_on_is_not_forgotten(api, clock):
+    limits = RecorderLimits(remembered=2)
+    others = [ObjectReference.to(PODS, f"web-{number}", namespace="shop", uid=f"u{number}") for number in (2, 3)]
+    async with recorder(api, clock, limits=limits) as events:
+        for regarding in (POD, others[0], POD, others[1], POD):
+            tell(events, regarding)
+            await drained(events)
+    assert [call.method for call in api.calls] == ["POST", "POST", "PATCH", "POST", "PATCH"]
+
+
 async def test_too_much_about_one_object_is_dropped_and_others_are_not_hurt(api, clock, caplog):
     limits = RecorderLimits(object_burst=3, object_rate=1 / 60)
     async with recorder(api, clock, limits=limits) as events:

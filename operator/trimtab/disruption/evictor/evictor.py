@@ -96,7 +96,7 @@ from trimtab.kube.objects import Pod, PodDisruptionBudget
 
 T = TypeVar("T")
 
-HISTORY_SIZE: Final = 1000
+HISTORY_SIZE: Final = 100
 """Maximum number of results in the evictor's history."""
 
 CONFIRM_TIMEOUT: Final = 5.0

@@ -317,8 +317,10 @@ class _WatchContent:
         rest = b""
         if not self._expired:
             async for chunk in self._content.iter_chunked(size):
-                whole, newline, rest = (rest + chunk).rpartition(b"\n")
-                for line in whole.split(b"\n") if newline else ():
+                *lines, rest = (rest + chunk).split(b"\n")
+                del chunk  # the next one may arrive after minutes
+                while lines:
+                    line = lines.pop(0)
                     if not _is_event(line):
                         log.debug("A watch failed; relisting: %s", line[:200])
                         self._expired = True

@@ -319,13 +319,16 @@ class _WatchContent:
             async for chunk in self._content.iter_chunked(size):
                 *lines, rest = (rest + chunk).split(b"\n")
                 del chunk  # the next one may arrive after minutes
+                lines.reverse()
                 while lines:
-                    line = lines.pop(0)
+                    line = lines.pop()
                     if not _is_event(line):
                         log.debug("A watch failed; relisting: %s", line[:200])
                         self._expired = True
                         break
-                    yield line + b"\n"
+                    line += b"\n"
+                    yield line
+                    del line
                 if self._expired:
                     break
         if self._expired or self._must_relist():

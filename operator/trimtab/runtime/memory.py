@@ -146,8 +146,7 @@ class FullCollections:
     async def collect_if_due(self) -> None:
         """Collect if memory has grown, or if the last collection was too long ago."""
         now, resident = self._clock.monotonic(), resident_bytes()
-        grown = resident > GROWTH * self._resident
-        if now - self._collected < COLLECTION_PERIOD and not grown:
+        if now - self._collected < COLLECTION_PERIOD and resident <= GROWTH * self._resident:
             return
         async with self._idle():
             complete = now - self._completed >= COMPLETE_PERIOD
@@ -156,11 +155,10 @@ class FullCollections:
                 gc.unfreeze()
             began = self._clock.cpu()
             found = gc.collect()
-            if complete or grown or now - self._excluded >= EXCLUSION_PERIOD:
+            if complete or now - self._excluded >= EXCLUSION_PERIOD:
                 self._excluded = now
                 gc.freeze()
             took = self._clock.cpu() - began
-        await asyncio.to_thread(trim)
         message = "Garbage collection freed %d objects in %.0f ms; resident memory is %d MiB"
         self._collected, self._resident = now, resident_bytes()
         log.debug(message, found, 1000 * took, self._resident >> 20)

@@ -342,6 +342,15 @@ def test_pods_and_nodes_that_are_gone_are_forgotten(events: AutoscalerEventRepor
     assert set(events._blocked_nodes._reported) == {"n-4"}
 
 
+def test_keys_that_are_still_reported_are_not_forgotten() -> None:
+    recent = RecentlyReported(window=100.0, forget=False)
+    for key in ("stays", "gone"):
+        recent.note(key, "text", now=1.0)
+    recent.note("new", "text", now=101.5)
+    recent.forget_except({"stays"}, now=102.0)
+    assert [recent.last(key) for key in ("stays", "gone", "new")] == [1.0, recent.last("never"), 101.5]
+
+
 def test_reported_messages_are_not_kept() -> None:
     """Tenants can make messages as long as some kilobytes, and the messages of 20,000 pods are remembered."""
     recent = RecentlyReported()

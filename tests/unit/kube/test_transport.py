@@ -286,6 +286,26 @@ async def test_connections_that_no_request_needs_expire(server, monkeypatch):
     assert open_connections == 1
 
 
+async def test_retry_uses_another_connection_than_the_failed_request(server):
+    """Of three API servers behind one address, the one that answers first after the burst fails each request."""
+    used: list[int] = []
+    together = asyncio.Barrier(3)
+
+    async def handle(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        used.append(request.transport.get_extra_info("peername")[1])
+        if len(used) <= 3:
+            await together.wait()
+        return web.json_response({}, status=503 if used[-1] in used[3:4] else 200)
+
+    server.answer(handle)
+    async with Transport(ServerConfig(server=server.url), retries=QUICK) as transport:
+        await asyncio.gather(*(transport.request("GET", NODES) for _ in range(3)))
+        for _ in range(6):
+            await transport.request("GET", NODES)
+    assert used.count(used[3]) > 1
+
+
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -362,12 +382,25 @@ async def test_a_silent_stream_is_unreachable_after_the_idle_timeout(server, tra
     go_on.set()
 
 
-async def test_a_stream_that_timed_out_is_freed_without_a_garbage_collection(server, transport):
+async def truncated(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    asyncio.get_running_loop().call_later(0.02, request.transport.abort)
+    return web.Response(body=b"{", headers={"Content-Length": "100"})
+
+
+@pytest.mark.parametrize("failure", ["timeout", "reset", "truncated"])
+async def test_a_failed_response_is_freed_without_a_garbage_collection(server, transport, failure):
     go_on = asyncio.Event()
-    server.answer(streamed(b"first", then=go_on))
+    match failure:
+        case "timeout":
+            server.answer(streamed(b"first", then=go_on))
+        case "reset":
+            server.answer(streamed(b"first", abort=True))
+        case _:
+            server.answer(truncated)
     with without_collections():
-        with suppress(kube_api.IdleTimeout):
-            await drained(transport, idle_timeout=0.05)
+        with suppress(kube_api.Unreachable):
+            await (transport.request("PUT", NODES) if failure == "truncated" else drained(transport, idle_timeout=0.05))
         await asyncio.sleep(0.01)  # the event loop forgets the connection
         found = [type(each).__name__ for each in unreachable_objects()]
     go_on.set()

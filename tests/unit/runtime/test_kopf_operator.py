@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import kopf
 import pytest
@@ -17,7 +17,7 @@ from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.runtime import kopf_operator
-from trimtab.runtime.kopf_operator import KopfOperator
+from trimtab.runtime.kopf_operator import KopfOperator, _WatchContent
 
 GROUP = f"/apis/{TAINT_MANAGERS.group}"
 VERBS = ["get", "list", "watch", "patch"]
@@ -345,3 +345,21 @@ async def test_watch_that_the_server_does_not_end_is_restarted(monkeypatch: pyte
         await until(lambda: api.watches > 2)
         operator.stop()
         await asyncio.wait_for(task, 10)
+
+
+async def test_watch_keeps_no_event_until_the_next_one() -> None:
+    event = b'{"type":"MODIFIED","object":{"large":"' + b"x" * 50_000 + b'"}}\n'
+    silent = asyncio.Event()
+
+    class Content:
+        async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+            yield event + event + event[:9]
+            await silent.wait()
+
+    lines = _WatchContent(cast("Any", Content()), expired=False, must_relist=lambda: False).iter_chunked(1)
+    assert [await anext(lines), await anext(lines)] == [event, event]
+    waiting = asyncio.ensure_future(anext(lines))
+    await asyncio.sleep(0)
+    kept = cast("Any", lines).ag_frame.f_locals.values()
+    waiting.cancel()
+    assert max(len(each) for each in kept if isinstance(each, (bytes, list))) == 9

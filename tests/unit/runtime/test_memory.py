@@ -140,16 +140,11 @@ class Collections:
     def __init__(self, monkeypatch) -> None:
         self.calls: list[str] = []
         self.resident = 100_000_000.0
-        self.trimmed = 0
         monkeypatch.setattr(memory.gc, "collect", lambda: self.calls.append("collect") or 0)
         monkeypatch.setattr(memory.gc, "freeze", lambda: self.calls.append("freeze"))
         monkeypatch.setattr(memory.gc, "unfreeze", lambda: self.calls.append("unfreeze"))
         monkeypatch.setattr(memory, "resident_bytes", lambda: int(self.resident))
-        monkeypatch.setattr(memory, "trim", self.trim)
         self.full = FullCollections(LoopClock())
-
-    def trim(self) -> None:
-        self.trimmed += 1
 
     async def after(self, seconds: float) -> list[str]:
         await asyncio.sleep(seconds)
@@ -163,11 +158,11 @@ async def test_garbage_is_collected_when_memory_has_grown(monkeypatch) -> None:
     assert await collections.after(1.0) == []
     collections.resident *= GROWTH - 0.01
     assert await collections.after(1.0) == []
-    assert collections.trimmed == 0
     collections.resident *= 1.02
     assert await collections.after(1.0) == ["collect", "freeze"]
-    assert collections.trimmed == 1
     assert await collections.after(1.0) == []
+    collections.resident *= GROWTH + 0.01
+    assert await collections.after(1.0) == ["collect"]
 
 
 async def test_garbage_is_collected_every_minute_and_survivors_are_excluded_every_ten(monkeypatch) -> None:

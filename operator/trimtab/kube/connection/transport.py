@@ -57,7 +57,7 @@ answers most of them at once. If all callers continued in one iteration, the ser
 had handled its response and prepared its next request.
 """
 BODY_SLICE: Final = 2**12
-"""Maximum number of bytes of a request's body that are written at once, each as a TLS record."""
+"""Maximum number of bytes of a request's body that are written at once."""
 TLS_CLOSE_TIMEOUT: Final = 0.5
 """Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down, before it ends them."""
 
@@ -106,7 +106,7 @@ class Transport:
         self._observe = observe or (lambda _method, _status, _seconds: None)
         self._tls = tls_context(config)
         self._login = LoginMiddleware(config, self._credentials, self._tls)
-        self._connector: aiohttp.TCPConnector | None = None
+        self._connector: Connector | None = None
         self._sessions: list[aiohttp.ClientSession] = []
         self._own: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -262,6 +262,8 @@ class Transport:
                 ) as response:
                     body = await response.read()
                     status = response.status
+            if self._connector is not None:
+                self._connector.reuse_newest = status < 500 and status != 429
         finally:
             self._observe(method, status, loop.time() - began)
         await self._iterations.take()
@@ -322,12 +324,19 @@ class Connector(aiohttp.TCPConnector):
     """Reuses the connection that was released last, so that connections that only a burst of requests needs expire.
 
     aiohttp reuses the one that was released first. A few requests per second then keep all connections open, and each
-    of them has buffers for the largest request and response that it ever transferred.
+    of them has buffers for the largest request and response that it ever transferred. A method of aiohttp is extended,
+    because its connector has no option for this.
+
+    Attributes:
+        reuse_newest: whether the last connection is reused. After a response that justifies a retry, the first one is
+            used, so that the retry reaches another API server behind the same load balancer.
     """
+
+    reuse_newest = True
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         """Return an idle connection, or ``None``."""
-        if key in self._conns:
+        if self.reuse_newest and key in self._conns:
             self._conns[key].rotate()
         return await super()._get(key, traces)
 
@@ -437,8 +446,7 @@ async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[b
             async for chunk in response.content.iter_any():
                 yield chunk
         except aiohttp.SocketTimeoutError as error:
-            # aiohttp's response keeps the error, and its traceback refers to the response: a reference cycle
-            raise IdleTimeout(f"GET {url}: {error}") from error.with_traceback(None)
+            raise IdleTimeout(f"GET {url}: {error}") from error.with_traceback(None)  # see _reaching
 
 
 async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:
@@ -458,7 +466,8 @@ def _reaching(method: str, url: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError) as error:  # aiohttp's timeouts are OSErrors, too
         words = str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
-        raise Unreachable(f"{method} {url}: {words}") from error
+        # aiohttp's response keeps the error, and its traceback refers to the response: a reference cycle.
+        raise Unreachable(f"{method} {url}: {words}") from error.with_traceback(None)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

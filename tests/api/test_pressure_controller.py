@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.conftest import MakeCluster
 from tests.fakes.daemon import Stopped
+from tests.fakes.evictions import FinishedEvictions
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.crds import CRDS
 from tests.fixtures.metrics_api import measure_nodes, measure_pods, serve_metrics_api
@@ -133,7 +134,8 @@ class Operator:
         self.informers = Informers(api, SharedSnapshot(()), (), outside_snapshot=(NODES, PODS))
         self.recorder = EventRecorder(api, instance="test")
         self.leads = True
-        self.evictor = Evictor(clock=SYSTEM_CLOCK, view=self.informers.lister)
+        self.evictions = FinishedEvictions()
+        self.evictor = Evictor(clock=SYSTEM_CLOCK, view=self.informers.lister, metrics=self.evictions)
         self.dependencies = PressureDependencies(
             api=LeaderOnlyApi(api, lambda: self.leads),
             evictor=self.evictor,
@@ -339,8 +341,8 @@ async def test_pod_is_evicted_and_the_node_recovers(stage: Stage) -> None:
         await stage.until(lambda: _lacks(stage, "big-6"), what="big-6 is gone")
         await stage.until(stage.unmarked, what="the node has recovered")
         assert await stage.pod_names() == {"small-3", "tiny-1"}
-        [record] = operator.evictor.history
-        assert (record.request.how, record.request.grace_period, record.result) == ("Evict", 1, "Evicted")
+        [(sent, result)] = operator.evictions.finished
+        assert (sent.how, sent.grace_period, result) == ("Evict", 1, "Evicted")
         await operator.recorder.stop()
         found = await stage.reasons()
         assert {
@@ -431,7 +433,7 @@ async def test_refused_eviction_is_granted_when_the_budget_allows_it(stage: Stag
         assert await stage.pod_names() == {"big-9"}
         await verbs.delete(stage.admin, BUDGETS, "web", namespace=stage.namespace)
         await stage.until(lambda: _lacks(stage, "big-9"), what="big-9 is gone")
-        assert [each.result for each in operator.evictor.history][-1] == "Evicted"
+        assert operator.evictions.results[-1] == "Evicted"
         await operator.recorder.stop()
         assert ("NodePressurePolicy", reasons.DISRUPTION_BUDGET) in await stage.reasons()
 
@@ -444,8 +446,8 @@ async def test_pod_is_deleted_after_refusals_for_delete_after(stage: Stage) -> N
         began = SYSTEM_CLOCK.monotonic()
         await stage.until(lambda: _lacks(stage, "big-9"), what="big-9 is gone")
         assert SYSTEM_CLOCK.monotonic() - began >= 8
-        last = operator.evictor.history[-1]
-        assert (last.request.how, last.request.grace_period, last.result) == ("Delete", 1, "Deleted")
+        sent, result = operator.evictions.finished[-1]
+        assert (sent.how, sent.grace_period, result) == ("Delete", 1, "Deleted")
         await stage.until(lambda: _count(stage, "deleted", 1), what="the deletion is counted")
 
 
@@ -462,9 +464,7 @@ async def test_hard_threshold_shortens_a_long_termination(stage: Stage) -> None:
         await stage.create_budget(1)
         await stage.create_pod("more-2")
         await stage.until(lambda: _lacks(stage, "big-8"), what="big-8 is gone")
-        requests = [
-            (each.request.pod, each.request.how, each.request.grace_period) for each in operator.evictor.history
-        ]
+        requests = [(each.pod, each.how, each.grace_period) for each, _ in operator.evictions.finished]
         assert requests == [("big-8", "Evict", 600), ("big-8", "Evict", 1)]
         await stage.until(lambda: _count(stage, "evicted", 1), what="the eviction is counted once")
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.fakes.history import FakeHistory
 from tests.fixtures.golden import Golden
 from tests.unit.disruption.world import World, budget_refusal
 from trimtab.api import reasons
@@ -737,8 +738,8 @@ async def test_eviction_with_lost_response_counts_once():
     world.api.lose = 1
     pod = world.add("web-1")
     assert (await drained(world, pod)).result == EVICTED
-    [record] = world.evictor.history
-    assert (record.request.pod, record.result, record.request.requester) == ("web-1", EVICTED, DRAIN)
+    [(sent, result)] = world.metrics.finished
+    assert (sent.pod, result, sent.requester) == ("web-1", EVICTED, DRAIN)
     assert len(world.asked) == 1
 
 
@@ -757,7 +758,7 @@ async def test_requester_that_repeats_a_lost_eviction_reads_the_pod_first(grace:
     again = admitted(world, pod, TAINTS, deadline=0.0, grace_period=grace)
     assert (await world.evictor.send(again, world.api, timeout=10.0)).granted
     assert len(world.asked) == asked
-    assert len(world.evictor.history) == 1
+    assert len(world.metrics.finished) == 1
 
 
 async def test_lost_eviction_is_repeated_if_the_pod_is_running():
@@ -895,15 +896,17 @@ async def test_cancelled_execution_keeps_uncertain_disruption_outstanding():
 
 
 async def test_webhook_refusal_is_recorded_and_releases_reservations():
-    world = World(limits=EvictionLimits(max_concurrent=1))
+    history = FakeHistory()
+    world = World(limits=EvictionLimits(max_concurrent=1), history=history)
     one, two = world.add("web-1"), world.add("db-1", owner="db")
     world.evictor.budgets.budget_changed(None, budget(1))
     message = 'admission webhook "guard.example.com" denied the request: no'
     world.api.fail(Forbidden(message, status=403), path="web-1/eviction")
     response = await drained(world, one)
     assert (response.result, response.reason) == (REFUSED, reasons.EVICTION_REFUSED)
-    [record] = world.evictor.history
-    assert "guard.example.com" in record.message
+    assert world.metrics.results == [REFUSED]
+    [record] = history.entries
+    assert "guard.example.com" in record.result_message
     assert (await drained(world, two)).result == EVICTED
 
 
@@ -916,7 +919,7 @@ async def test_repeated_background_eviction_counts_once():
     for _ in range(3):
         await asyncio.sleep(20.0)
         world.evictor.conclude(admitted(world, pod, TAINTS, deadline=0.0), started)
-    assert [each.result for each in world.evictor.history] == [STARTED]
+    assert world.metrics.results == [STARTED]
     admitted(world, other)
 
 
@@ -938,17 +941,6 @@ async def test_webhook_refusal_does_not_stop_other_actions():
         (REFUSED, reasons.EVICTION_REFUSED),
         (EVICTED, reasons.EVICTED),
     ]
-
-
-async def test_history_is_bounded_and_has_requester_and_pod():
-    world = World()
-    pod = world.add("web-1")
-    for number in range(105):
-        found = msgspec.structs.replace(request(pod, POLICY, reason="DuplicateOnNode"), uid=str(number))
-        world.evictor.record(found, AttemptResult(FAILED, reasons.EVICTION_FAILED, "no"))
-    assert len(world.evictor.history) == 100
-    last = world.evictor.history[-1]
-    assert (last.request.key, last.request.requester, last.request.reason) == ("shop/web-1", POLICY, "DuplicateOnNode")
 
 
 async def test_metrics_count_waiting_and_finished_evictions():

@@ -251,7 +251,7 @@ async def test_eviction_after_its_pod_was_seen_running_is_recorded_once(gone: bo
     assert (entry.result, entry.action, entry.uid, entry.owner) == ("Succeeded", "Evict", pod.uid, "ReplicaSet/web")
     [line] = [record for record in caplog.records if record.name.startswith("trimtab.disruption")]
     assert (line.uid, line.result) == (pod.uid, EVICTED)
-    assert [each.result for each in world.evictor.history] == [EVICTED]
+    assert world.metrics.results == [EVICTED]
 
 
 async def test_network_partition_loses_no_eviction():

@@ -11,6 +11,7 @@ import msgspec
 
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
+from tests.fakes.evictions import FinishedEvictions
 from trimtab.api.plan import Evict
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
@@ -126,7 +127,8 @@ class World:
         self.desired: dict[str, int] = {}
         self.seen: list[Outcome] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.evictor = Evictor(clock=self.clock, view=self, limits=limits, history=history)
+        self.metrics = FinishedEvictions()
+        self.evictor = Evictor(clock=self.clock, view=self, limits=limits, metrics=self.metrics, history=history)
         self.executor = Executor(
             api=self.api,
             recorder=self.recorder,

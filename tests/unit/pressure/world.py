@@ -20,6 +20,7 @@ from tests.fakes.api import Call, FakeApi
 from tests.fakes.caches import Caches
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.daemon import Stopped
+from tests.fakes.evictions import FinishedEvictions
 from tests.fakes.history import FakeHistory
 from tests.fakes.json_patch import patch
 from tests.fakes.recorder import FakeRecorder
@@ -318,7 +319,14 @@ class Process:
         self.registry = CollectorRegistry()
         self.readings: list[Readings] = []
         self.history = FakeHistory()
-        self.evictor = Evictor(clock=cluster.clock, view=self.caches.lister, limits=limits, history=self.history)
+        self.evictions = FinishedEvictions()
+        self.evictor = Evictor(
+            clock=cluster.clock,
+            view=self.caches.lister,
+            limits=limits,
+            metrics=self.evictions,
+            history=self.history,
+        )
         self.dependencies = PressureDependencies(
             api=LeaderOnlyApi(cluster, lambda: self.leads),
             evictor=self.evictor,

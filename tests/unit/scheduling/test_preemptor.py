@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.caches import Caches
 from tests.fakes.clock import LoopClock
+from tests.fakes.evictions import FinishedEvictions
 from tests.unit.disruption.world import budget_refusal
 from trimtab.disruption.evictor import Evictor
 from trimtab.disruption.evictor.requests import SCHEDULING
@@ -52,7 +53,8 @@ class Cluster:
         self.caches = Caches()
         self.clock = LoopClock()
         self.lag, self.latency = lag, latency
-        self.evictor = Evictor(clock=self.clock, view=self.caches.lister, limits=limits)
+        self.metrics = FinishedEvictions()
+        self.evictor = Evictor(clock=self.clock, view=self.caches.lister, limits=limits, metrics=self.metrics)
         self.reported = Reported()
         self.stale: str | None = None
         self.binding: set[str] = set()
@@ -210,13 +212,13 @@ async def test_victim_that_another_preemptor_deletes_is_marked_once():
     assert sorted(each for each in cluster.sent if each[1] == "low") == [("delete", "low"), ("mark", "low")]
 
 
-async def test_requests_of_the_scheduler_are_recorded_by_the_evictor():
+async def test_requests_of_the_scheduler_are_counted_by_the_evictor():
     cluster = Cluster()
     victim, pod = cluster.add("low"), cluster.preemptor()
     await cluster.preempted(pod, victim)
-    [record] = cluster.evictor.history
-    assert (record.request.requester.controller, record.request.requester.name) == (SCHEDULING, "policy")
-    assert (record.result, record.request.how) == ("Evicted", "Evict")
+    [(sent, result)] = cluster.metrics.finished
+    assert (sent.requester.controller, sent.requester.name) == (SCHEDULING, "policy")
+    assert (result, sent.how) == ("Evicted", "Evict")
 
 
 async def test_refusal_of_a_budget_returns_the_preemptor_and_the_next_choice_deletes():

@@ -12,7 +12,7 @@ longer exists. The executor, which waits for replacements between evictions, sen
 
 from trimtab.disruption.evictor.cluster_view import ClusterView
 from trimtab.disruption.evictor.evictions_in_progress import Permit
-from trimtab.disruption.evictor.evictor import EvictionRecord, Evictor
+from trimtab.disruption.evictor.evictor import Evictor
 from trimtab.disruption.evictor.waiting_requests import PendingEviction
 
-__all__ = ["ClusterView", "EvictionRecord", "Evictor", "PendingEviction", "Permit"]
+__all__ = ["ClusterView", "Evictor", "PendingEviction", "Permit"]

@@ -35,11 +35,8 @@ those of the last minute (:meth:`Evictor.restore`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
-
-from msgspec import Struct
 
 from trimtab.api.history_record import HistoryEntry
 from trimtab.api.reasons import (
@@ -96,9 +93,6 @@ from trimtab.kube.objects import Pod, PodDisruptionBudget
 
 T = TypeVar("T")
 
-HISTORY_SIZE: Final = 100
-"""Maximum number of results in the evictor's history."""
-
 CONFIRM_TIMEOUT: Final = 5.0
 """Timeout in seconds of the read of a pod before its eviction is sent again because the response was lost.
 
@@ -115,24 +109,6 @@ CLEANUP_PERIOD: Final = 60.0
 """Seconds between two cleanups of the state of evictions and scopes."""
 
 
-class EvictionRecord(Struct, frozen=True, kw_only=True):
-    """The result of an eviction request that was sent.
-
-    Attributes:
-        request: the request.
-        result: a constant of :mod:`trimtab.disruption.outcome`.
-        reason: a reason code from :mod:`trimtab.api.reasons`.
-        message: description of the result with names and numbers.
-        at: the time of the result in seconds since the epoch.
-    """
-
-    request: EvictionRequest
-    result: str
-    reason: str
-    message: str
-    at: float
-
-
 class Evictor:
     """Admits and records evictions of pods for all controllers of the process, and sends most of them.
 
@@ -140,7 +116,6 @@ class Evictor:
         budgets: the outstanding disruptions of PodDisruptionBudgets.
         others: the EvictionRequests of other components. Requests without a deadline wait for those of the same pod and
             of other pods of its owner, and leave them their share of the PodDisruptionBudget.
-        history: the results of recent requests, the latest last.
     """
 
     def __init__(
@@ -168,7 +143,6 @@ class Evictor:
         """
         self.budgets = OutstandingDisruptions()
         self.others = OtherRequests()
-        self.history: deque[EvictionRecord] = deque(maxlen=HISTORY_SIZE)
         self._clock = clock
         self._view = view
         self._owners = OwnerRecovery()
@@ -502,8 +476,8 @@ class Evictor:
                     log_eviction(entry, request, answer, permit.pod)
                 if self._owner_events is not None:
                     self._owner_events.evicted(entry, permit.pod)
-        if not answer.retry and not repeated:
-            self.record(request, answer)
+        if self._metrics is not None and not answer.retry and not repeated:
+            self._metrics.count(request, answer.result)
 
     def conclude_released(self, permit: Permit, answer: AttemptResult) -> None:
         """Conclude a permit that was released although its request has evicted the pod, because the response was lost.
@@ -513,20 +487,6 @@ class Evictor:
         self._operator_limits.take(permit.request.scopes, self._now())
         self._in_progress.permits[permit] = None
         self.conclude(permit, answer)
-
-    def record(self, request: EvictionRequest, answer: AttemptResult) -> None:
-        """Add the result of a request to the history and the metrics."""
-        self.history.append(
-            EvictionRecord(
-                request=request,
-                result=answer.result,
-                reason=answer.reason,
-                message=answer.message,
-                at=self._clock.now(),
-            )
-        )
-        if self._metrics is not None:
-            self._metrics.count(request, answer.result)
 
     def cancel(self, permit: Permit, *, uncertain: bool = False) -> None:
         """End a permit without a result and release its reservations.

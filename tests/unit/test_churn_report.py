@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
-from tests.fixtures.churn_report import actions, takeovers, without_leader
+from tests.fixtures.churn_report import LEADER, STANDBY, actions, fifths, memory_by_role, takeovers, without_leader
 from tests.fixtures.cluster_history import History
 
 
@@ -49,3 +49,26 @@ def test_size_changes_of_the_operator_are_counted_by_direction() -> None:
     by_hand = event(9, "machinesets/scale", {"spec": {"replicas": 9}}, user="admin")
 
     assert actions(History([*sizes, by_hand]), lag=1.0) == {"node groups scaled up": 1, "node groups scaled down": 2}
+
+
+def test_memory_is_compared_while_a_process_has_one_role_and_has_filled_its_caches() -> None:
+    history = History([lease(0, "a"), lease(100, "a"), lease(200, "b")])
+    samples = [(float(at), pid, pid * 1000 + at) for at in range(5, 300, 10) for pid in (1, 2)]
+
+    found = memory_by_role(samples, history, {1: "a", 2: "b"})
+
+    assert {key: (own[0], own[-1]) for key, own in found.items()} == {
+        (1, LEADER): ((35.0, 1035), (195.0, 1195)),
+        (2, STANDBY): ((35.0, 2035), (195.0, 2195)),
+        (1, STANDBY): ((235.0, 1235), (295.0, 1295)),
+        (2, LEADER): ((235.0, 2235), (295.0, 2295)),
+    }
+
+
+def test_memory_of_an_ended_process_is_left_out() -> None:
+    assert memory_by_role([(at, 1, 0) for at in range(100)], History([]), {}) == {}
+
+
+def test_fifths_are_medians() -> None:
+    assert fifths([(float(at), at) for at in range(10)]) == [0.5, 2.5, 4.5, 6.5, 8.5]
+    assert fifths([(0.0, 1)] * 4) == []

@@ -1,4 +1,8 @@
-"""Kopf handlers of the TaintManager."""
+"""The Kopf handlers of the TaintManager.
+
+Changes of nodes and pods do not pass through Kopf: :class:`~trimtab.tainting.controller.ClusterObserver` receives them
+from the informers.
+"""
 
 from __future__ import annotations
 

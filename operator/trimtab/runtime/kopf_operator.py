@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 KOPF_PREFIX = "trimtab.dev"
 """Prefix of Kopf's finalizer and annotations on custom resources."""
 
+IDLE_TIMEOUT: Final = 0.5
+"""Seconds for which Kopf keeps the last event of an object in memory. Those of DeschedulingRuns are large."""
+
 INSTANT_EXIT_TIMEOUT: Final = 5.0
 """Seconds for which Kopf waits for a daemon that was asked to stop before it checks again.
 
@@ -359,6 +362,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = None  # the supervisor has a deadline and releases the lease
     settings.watching.server_timeout = SERVER_WATCH_TIMEOUT
     settings.watching.client_timeout = CLIENT_WATCH_TIMEOUT
+    settings.queueing.idle_timeout = IDLE_TIMEOUT
     settings.networking.error_backoffs = _EndlessBackoff()
     settings.background.instant_exit_timeout = INSTANT_EXIT_TIMEOUT
     settings.persistence.finalizer = f"{KOPF_PREFIX}/finalizer"

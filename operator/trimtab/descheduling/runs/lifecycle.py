@@ -32,6 +32,9 @@ This gives its approver time to read the outcome.
 class Run(Struct, frozen=True):
     """The last observed state of a DeschedulingRun.
 
+    Of the ended runs, only the actions and outcomes of the newest one are needed again. :func:`without_actions` removes
+    those of the others.
+
     Attributes:
         name: name of the run.
         uid: UID of the run.
@@ -119,6 +122,14 @@ def with_metadata(run: Run, metadata: Mapping[str, Any]) -> Run:
         version=int(version) if version.isdecimal() else 0,
         generation=int(metadata.get("generation", 0)),
     )
+
+
+def without_actions(run: Run) -> Run:
+    """Return an ended run without its actions and their outcomes. Its status must not be written any more."""
+    if not run.plan.actions and not run.status.outcomes:
+        return run
+    plan = msgspec.structs.replace(run.plan, actions=())
+    return msgspec.structs.replace(run, plan=plan, status=msgspec.structs.replace(run.status, outcomes=()))
 
 
 def with_generation(status: DeschedulingRunStatus, generation: int) -> DeschedulingRunStatus:

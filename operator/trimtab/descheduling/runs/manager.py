@@ -71,7 +71,7 @@ class RunManager:
             self._unwritten.pop(run.name, None)
         elif run.name in self._unwritten:
             run = msgspec.structs.replace(run, status=self._unwritten[run.name])
-        self._runs[run.name] = run
+        self._remember(run)
         return run.approved and (known is None or not known.approved)
 
     def forget(self, name: str) -> None:
@@ -92,8 +92,16 @@ class RunManager:
         for body in found.items:
             run = read_run(body)
             if run is not None and run.plan.policy_uid == uid:
-                self._runs.setdefault(run.name, run)  # the watch may already have delivered a newer version
+                self._remember(self._runs.get(run.name, run))  # the watch may already have delivered a newer version
         self._listed = uid
+
+    def _remember(self, run: Run) -> None:
+        """Store the state of a run, and forget the actions of ended runs that a newer one has replaced."""
+        self._runs[run.name] = run
+        newest = lifecycle.newest_of(self._runs.values())
+        for each in tuple(self._runs.values()):
+            if each is not newest and not each.open and each.status.phase and each.name not in self._unwritten:
+                self._runs[each.name] = lifecycle.without_actions(each)
 
     # --- state -------------------------------------------------------------------------------------------------
 
@@ -233,7 +241,7 @@ class RunManager:
                 continue
             run = read_run({**body, "metadata": answer["metadata"]})
             assert run is not None, "what was written can be read"
-            self._runs[run.name] = run
+            self._remember(run)
             return run
         raise AssertionError("unreachable")
 
@@ -271,7 +279,7 @@ class RunManager:
                 level, message = logging.ERROR, "The API server rejected the status of DeschedulingRun %s: %s"
                 self._unwritten.pop(run.name, None)
             log.log(level, message, run.name, error)
-        self._runs[run.name] = changed
+        self._remember(changed)
         return changed
 
     async def _prune(self, *, limit: int) -> None:

@@ -11,6 +11,7 @@ from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from tests.fixtures.garbage import unreachable_objects, without_collections
 from tests.unit.descheduling.runs.runs import NOW, kept, made, move, policy
+from trimtab.controller.status_writer import RETRY
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.manager import PAUSE, OutcomeWriter, RunManager
 from trimtab.descheduling.runs.record import run_plan
@@ -140,3 +141,54 @@ async def test_kept_pods_are_written_but_not_remembered() -> None:
     assert [run.plan.kept_pods for run in bench.keeper.runs] == [()]
     bench.keeper.observe(body)
     assert [run.plan.kept_pods for run in bench.keeper.runs] == [()]
+
+
+async def acted(bench: Bench, *, at: float) -> Run:
+    """A run that has acted on its first pod, and has ended."""
+    spec = policy("Act")
+    run = await bench.keeper.record(spec, run_plan(spec, made(*MOVES, now=at), nodes=1, pods=1))
+    assert run is not None
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+    await bench.keeper.complete(bench.keeper.get(run))
+    return run
+
+
+def remembered(bench: Bench) -> list[tuple[int, int]]:
+    """The number of actions and of outcomes of each run, the oldest first."""
+    return [(len(each.plan.actions), len(each.status.outcomes)) for each in bench.keeper.runs]
+
+
+def stored(bench: Bench) -> list[tuple[int, int]]:
+    bodies = [bench.api.objects[path] for path in sorted(bench.api.objects)]
+    return [(len(each["spec"]["plan"]["actions"]), len(each["status"]["outcomes"])) for each in bodies]
+
+
+async def test_actions_of_an_ended_run_are_forgotten_when_a_newer_one_exists() -> None:
+    bench = Bench()
+    await acted(bench, at=NOW)
+    assert remembered(bench) == [(6, 1)]
+    older = bench.api.objects[min(bench.api.objects)]
+    await acted(bench, at=NOW + 60)
+    bench.keeper.observe(older)
+    assert remembered(bench) == [(0, 0), (6, 1)]
+    assert stored(bench) == [(6, 1), (6, 1)]
+
+
+async def test_outcomes_of_an_ended_run_are_kept_until_they_are_written() -> None:
+    bench = Bench()
+    spec = policy("Act")
+    run = await bench.keeper.record(spec, run_plan(spec, made(*MOVES), nodes=1, pods=1))
+    assert run is not None
+    bench.api.fail(ServerError("down", status=500), times=4 * RETRY.attempts, method="PATCH", path=run.name)
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+    await bench.keeper.complete(bench.keeper.get(run))
+    assert bench.keeper.out_of_sync
+    await acted(bench, at=NOW + 60)
+    assert remembered(bench) == [(6, 1), (6, 1)]
+    for _ in range(4):
+        await bench.keeper.tidy(generation=1)
+    assert not bench.keeper.out_of_sync
+    assert stored(bench) == [(6, 1), (6, 1)]
+    assert remembered(bench) == [(0, 0), (6, 1)]

@@ -43,6 +43,7 @@ class Server(FakeApi):
     """The fake API server with answers that can get lost, and a memory of when it was asked to evict."""
 
     lose: int = 0
+    lost_as: Exception = Unreachable("the connection was reset")
     taken: int = 0
     most: int = 0
 
@@ -66,7 +67,7 @@ class Server(FakeApi):
             self.taken -= 1
         if self.lose and path.endswith("/eviction"):
             self.lose -= 1
-            raise Unreachable("the connection was reset")
+            raise self.lost_as
         return response
 
 

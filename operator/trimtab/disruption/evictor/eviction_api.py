@@ -23,6 +23,7 @@ from trimtab.api.reasons import EVICTED as EVICTED_REASON
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
 from trimtab.disruption.evictor.requests import (
     BUDGET_REFUSER,
+    DOUBTFUL,
     EVICTION_CONDITION,
     EvictionRequest,
     EvictionResponse,
@@ -245,7 +246,7 @@ All other codes result in Failed with the reason EvictionFailed.
 
 
 async def evict_once(api: Api, request: EvictionRequest, *, timeout: float) -> AttemptResult:
-    """Send one eviction request. If the response is lost, read the pod to find out whether it was evicted.
+    """Send one eviction request. If the response is lost or a conflict, read the pod to see whether it was evicted.
 
     An API error is returned as a result and never raised.
 
@@ -255,13 +256,14 @@ async def evict_once(api: Api, request: EvictionRequest, *, timeout: float) -> A
         timeout: timeout of each request in seconds.
     """
     outcome = await send_eviction(api, request, timeout=timeout)
-    if outcome.code is not ResponseCode.IN_DOUBT:
+    if outcome.code not in DOUBTFUL:
         return attempt_result_of(outcome)
     confirmed = await resolve_lost_response(api, request, timeout=timeout)
     if not confirmed.retry:
         return confirmed
-    # Uncertain even if the pod still exists: the API server may process a request after the client's timeout.
-    return AttemptResult(FAILED, EVICTION_FAILED, outcome.message, retry=True, uncertain=True)
+    # Without a response it is uncertain even if the pod runs: the API server may process the request after the timeout.
+    uncertain = outcome.code is ResponseCode.IN_DOUBT or confirmed.uncertain
+    return AttemptResult(FAILED, EVICTION_FAILED, outcome.message, retry=True, uncertain=uncertain)
 
 
 async def resolve_lost_response(api: Api, request: EvictionRequest, *, timeout: float) -> AttemptResult:

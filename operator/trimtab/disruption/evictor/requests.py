@@ -123,11 +123,15 @@ class ResponseCode(enum.Enum):
     REFUSED = "Refused"  # an admission webhook or policy refused, or could not be called; see ``refuser``
     BACKGROUND = "Background"  # a webhook carries out the eviction in the background
     REJECTED = "Rejected"  # the API server itself refused: no permission, or an invalid request
-    CONFLICT = "Conflict"  # a concurrent write of the pod
+    CONFLICT = "Conflict"  # a concurrent write, possibly by this request: the pod may or may not have been evicted
     OVERLOADED = "Overloaded"  # API priority and fairness rejected the request for now
     UNAUTHORIZED = "Unauthorized"  # invalid or expired credentials
     IN_DOUBT = "InDoubt"  # no response, or a server error: the pod may or may not have been evicted
     NOT_SENT = "NotSent"  # another process may be the leader
+
+
+DOUBTFUL: Final = frozenset({ResponseCode.IN_DOUBT, ResponseCode.CONFLICT})
+"""After these responses, the pod must be read before the eviction is sent again."""
 
 
 class EvictionResponse(Struct, frozen=True):

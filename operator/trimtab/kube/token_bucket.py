@@ -159,6 +159,15 @@ class SlidingWindow:
         if taken in self._times:
             self._times.remove(taken)
 
+    def postpone(self, taken: float, now: float) -> None:
+        """Record the event of the time ``taken`` at a later time instead. It may have been dropped meanwhile."""
+        for index in range(len(self._times) - 1, -1, -1):
+            if self._times[index] <= taken:
+                if self._times[index] == taken:
+                    del self._times[index]
+                break
+        self._times.append(now)
+
     def _wait_for(self, now: float, number: int, seconds: float) -> float:
         if len(self._times) < number:
             return 0.0

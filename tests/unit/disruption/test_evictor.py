@@ -35,7 +35,7 @@ from trimtab.disruption.evictor.retries import ADMISSION_RETRY, RETRIES_PER_SECO
 from trimtab.disruption.evictor.waiting_requests import REFUSAL_EXPIRY
 from trimtab.disruption.limits import EvictionLimits
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
-from trimtab.kube.api import Forbidden, ServerError, Unreachable
+from trimtab.kube.api import ApiError, Conflict, Forbidden, ServerError, Unreachable
 from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget, PodEvictionRequest
 from trimtab.kube.resources import PODS
 
@@ -743,14 +743,35 @@ async def test_eviction_with_lost_response_counts_once():
     assert len(world.asked) == 1
 
 
+async def test_eviction_that_arrives_late_counts_toward_the_rate_limit_from_then_on():
+    world = World(latency=5.0, limits=EvictionLimits(per_minute=1))
+    assert (await drained(world, world.add("web-1"))).result == EVICTED
+    assert world.clock.monotonic() >= 5.0
+    other = world.add("db-1", owner="db")
+    await asyncio.sleep(58.0)
+    waits(world, other)
+    await asyncio.sleep(2.1)
+    admitted(world, other)
+
+
+@pytest.mark.parametrize(
+    ("lost_as", "code"),
+    [
+        (Unreachable("the connection was reset"), ResponseCode.IN_DOUBT),
+        (Conflict("the object has been modified", status=409), ResponseCode.CONFLICT),
+    ],
+    ids=["no response", "conflict"],
+)
 @pytest.mark.parametrize(("grace", "asked"), [(None, 1), (5, 2)])
-async def test_requester_that_repeats_a_lost_eviction_reads_the_pod_first(grace: int | None, asked: int):
+async def test_requester_that_repeats_a_lost_eviction_reads_the_pod_first(
+    lost_as: ApiError | Unreachable, code: ResponseCode, grace: int | None, asked: int
+):
     world = World()
-    world.api.lose = 1
+    world.api.lose, world.api.lost_as = 1, lost_as
     pod = world.add("web-1")
     path = PODS.path("web-1", namespace="shop")
     first = admitted(world, pod, TAINTS, deadline=0.0)
-    assert (await world.evictor.send(first, world.api, timeout=10.0)).code is ResponseCode.IN_DOUBT
+    assert (await world.evictor.send(first, world.api, timeout=10.0)).code is code
     condition = {"type": EVICTION_CONDITION[0], "reason": EVICTION_CONDITION[1], "status": "True"}
     metadata = {"name": "web-1", "namespace": "shop", "uid": pod.uid, "deletionTimestamp": "2026-11-20T12:00:00Z"}
     world.api.put(path, {"metadata": metadata, "status": {"conditions": [condition]}})

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.api import Call
 from tests.fakes.history import FakeHistory
 from tests.fixtures.golden import Golden
 from tests.unit.disruption.world import POLICY, World, budget_refusal
@@ -183,6 +184,14 @@ async def test_permanent_failure_is_reported_at_once(error):
 async def test_eviction_with_lost_response_is_not_repeated():
     world = World()
     world.api.lose = 1
+    [outcome] = await world.execute(world.plan(world.add("web-1")))
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+    assert len(world.asked) == 1
+
+
+async def test_eviction_that_was_granted_with_a_conflict_is_not_repeated():
+    world = World()
+    world.api.lose, world.api.lost_as = 1, Conflict("the object has been modified", status=409)
     [outcome] = await world.execute(world.plan(world.add("web-1")))
     assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
     assert len(world.asked) == 1
@@ -405,7 +414,23 @@ def test_rate_limit_is_never_exceeded(per_minute, number, latency):
         times = runner.run(run())
     for start in times:
         assert sum(start <= at < start + 59.9 for at in times) <= per_minute
-    assert times[-1] <= math.ceil(number / per_minute) * 60 + latency
+    assert times[-1] <= math.ceil(number / per_minute) * 60 + (number + 1) * latency
+
+
+async def test_request_that_arrives_late_counts_toward_the_rate_limit_from_then_on():
+    world = World()
+    arrived = []
+
+    async def first_is_late(call: Call) -> None:
+        if call.path.endswith("/eviction"):
+            await asyncio.sleep(0.0 if arrived else 5.0)
+            arrived.append(world.clock.monotonic())
+
+    world.api.before = first_is_late
+    pods = [world.add(f"p-{each}", owner=f"o-{each}") for each in range(2)]
+    await world.execute(world.plan(*pods), per_minute=1, seconds=400)
+    assert arrived == [5.0, pytest.approx(65.0, abs=1.0)]
+    assert arrived[1] >= 65.0
 
 
 async def test_skipped_action_returns_rate_limit_token():

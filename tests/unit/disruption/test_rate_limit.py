@@ -57,3 +57,23 @@ def test_changed_rate_counts_previous_evictions():
     starts(pace, 10, per_minute=60)
     pace.limit(*pace_of(5))
     assert pace.wait(0.0) > 0.0
+
+
+def test_postponed_event_counts_from_the_later_time():
+    pace = SlidingWindow((2, 60.0))
+    pace.take(0.0)
+    pace.take(1.0)
+    pace.postpone(0.0, 5.0)
+    assert (len(pace), pace.wait(5.0)) == (2, 56.0)
+    pace.take(61.0)
+    assert pace.wait(61.0) == 4.0
+    pace.postpone(5.0, 70.0)
+    assert (len(pace), pace.wait(70.0)) == (2, 51.0)
+
+
+def test_event_that_was_dropped_meanwhile_is_recorded_again():
+    pace = SlidingWindow((1, 60.0))
+    pace.take(0.0)
+    assert pace.wait(70.0) == 0.0
+    pace.postpone(0.0, 70.0)
+    assert pace.wait(70.0) == 60.0

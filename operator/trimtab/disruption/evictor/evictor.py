@@ -70,11 +70,11 @@ from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisrup
 from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
 from trimtab.disruption.evictor.requests import (
+    DOUBTFUL,
     EVICTION_CONDITION,
     EvictionRequest,
     EvictionResponse,
     Requester,
-    ResponseCode,
 )
 from trimtab.disruption.evictor.retries import EvictionRetries
 from trimtab.disruption.evictor.waiting_requests import BUDGET, REFUSAL_EXPIRY, PendingEviction, WaitingRequests
@@ -362,8 +362,8 @@ class Evictor:
         """Send the eviction or deletion once and conclude the permit with the response.
 
         The method is meant for requesters that retry until the pod no longer exists. If the response to the previous
-        eviction was lost, the pod is read first, because the watch may not show yet that it is terminating. If it
-        cannot be read, the eviction is not sent.
+        eviction was lost or a conflict, the pod is read first, because the watch may not show yet that it is
+        terminating. If it cannot be read, the eviction is not sent.
 
         Args:
             permit: a permit from :meth:`admit`.
@@ -385,13 +385,13 @@ class Evictor:
         except BaseException:
             self.cancel(permit, uncertain=True)
             raise
-        if response.code is not ResponseCode.IN_DOUBT:
+        if response.code not in DOUBTFUL:
             self._unanswered.pop(request.uid, None)
         self.conclude(permit, attempt_result_of(response, how=how))
         return response
 
     def _lost_response(self, permit: Permit) -> bool:
-        """Return whether the same eviction was sent before and had no response.
+        """Return whether the same eviction was sent before, and had no response or a conflict.
 
         A request that shortens the grace period of a terminating pod is not the same as the one that evicted the pod.
         """
@@ -465,6 +465,7 @@ class Evictor:
                 self.budgets.release(permit.pod)
                 self._operator_limits.give_back(request.scopes, permit.admitted_at)
             else:
+                self._operator_limits.postpone(request.scopes, permit.admitted_at, now)
                 self.budgets.granted(permit.pod, now=now)
             if (owner := request.workload) is not None:
                 self._owners.grant(owner, request.uid, now=now)
@@ -484,7 +485,8 @@ class Evictor:
 
         The watch already shows the disruption, so that only the rates count it again.
         """
-        self._operator_limits.take(permit.request.scopes, self._now())
+        permit.admitted_at = self._now()
+        self._operator_limits.take(permit.request.scopes, permit.admitted_at)
         self._in_progress.permits[permit] = None
         self.conclude(permit, answer)
 

@@ -86,6 +86,11 @@ class OperatorLimits:
         for window in self._windows_of(scopes):
             window.give_back(at)
 
+    def postpone(self, scopes: Iterable[LimitScope], taken: float, at: float) -> None:
+        """Count an eviction from the time of its response on, because its request may have arrived late."""
+        for window in self._windows_of(scopes):
+            window.postpone(taken, at)
+
     def _windows_of(self, scopes: Iterable[LimitScope]) -> list[SlidingWindow]:
         found = []
         for scope in scopes:

@@ -292,6 +292,13 @@ class OutcomeRecorder:
         """Return the policy and strategy that planned an action."""
         return Requester(DESCHEDULER, self._options.policy.name, eviction.action.strategy)
 
+    def pace_from_now(self, eviction: QueuedEviction) -> None:
+        """Count the action toward the policy's rate limit from now on, because its request may have arrived late."""
+        if eviction.paced_at is not None:
+            now = self._dependencies.clock.monotonic()
+            self._options.pace.postpone(eviction.paced_at, now)
+            eviction.paced_at = now
+
     def release_pace(self, eviction: QueuedEviction) -> None:
         """Release only the action's share of the policy's rate limit."""
         if eviction.paced_at is not None:
@@ -564,6 +571,7 @@ class Execution:
         except Exception as error:  # a bug in one request must not stop the others
             log.exception("Failed to evict pod %s: unexpected error", eviction.action.key)
             answer = AttemptResult(FAILED, EVICTION_FAILED, f"{type(error).__name__}: {error}")
+        self._recorder.pace_from_now(eviction)
         if answer.result == STARTED:
             if eviction.permit is not None:
                 self._dependencies.evictor.continues_in_background(eviction.permit)

@@ -754,6 +754,20 @@ async def test_eviction_that_arrives_late_counts_toward_the_rate_limit_from_then
     admitted(world, other)
 
 
+async def test_eviction_in_the_background_counts_toward_the_rate_limit_from_its_response_and_not_from_its_end():
+    world = World(limits=EvictionLimits(per_minute=1))
+    permit = admitted(world, world.add("vm-1"))
+    world.evictor.begin(permit)
+    await asyncio.sleep(5.0)
+    world.evictor.response_received(permit)
+    other = world.add("web-1", owner="web")
+    await asyncio.sleep(58.0)
+    waits(world, other)
+    await asyncio.sleep(2.1)
+    world.evictor.conclude(permit, AttemptResult(EVICTED, reasons.EVICTED, "it was migrated"))
+    admitted(world, other)
+
+
 @pytest.mark.parametrize(
     ("lost_as", "code"),
     [

@@ -37,18 +37,19 @@ class Permit:
     Attributes:
         request: the request.
         pod: the pod in its state at admission.
-        admitted_at: the time of admission in seconds on the monotonic clock.
+        counted_at: the time of the admission, or of the response once it has arrived, from which on the request counts
+            toward the limits per minute, in seconds on the monotonic clock.
         in_flight: whether the request, or the condition DisruptionTarget that precedes a deletion, was sent, and the
             response to the request has not arrived yet.
         rechecked_since: the time at which a recheck of the request began, which has not ended yet; otherwise ``None``.
     """
 
-    __slots__ = ("admitted_at", "in_flight", "pod", "rechecked_since", "request")
+    __slots__ = ("counted_at", "in_flight", "pod", "rechecked_since", "request")
 
     def __init__(self, request: EvictionRequest, pod: Pod, admitted_at: float) -> None:
         self.request = request
         self.pod = pod
-        self.admitted_at = admitted_at
+        self.counted_at = admitted_at
         self.in_flight = False
         self.rechecked_since: float | None = None
 

@@ -453,6 +453,7 @@ class Evictor:
         """
         if permit not in self._in_progress.permits:
             return
+        self.response_received(permit)
         request, now, repeated = permit.request, self._now(), False
         if answer.result not in (EVICTED, DELETED, STARTED):
             self._release(permit, uncertain=answer.uncertain)
@@ -463,9 +464,8 @@ class Evictor:
             repeated = self._in_progress.granted(permit, answer, now)
             if repeated:
                 self.budgets.release(permit.pod)
-                self._operator_limits.give_back(request.scopes, permit.admitted_at)
+                self._operator_limits.give_back(request.scopes, permit.counted_at)
             else:
-                self._operator_limits.postpone(request.scopes, permit.admitted_at, now)
                 self.budgets.granted(permit.pod, now=now)
             if (owner := request.workload) is not None:
                 self._owners.grant(owner, request.uid, now=now)
@@ -485,8 +485,8 @@ class Evictor:
 
         The watch already shows the disruption, so that only the rates count it again.
         """
-        permit.admitted_at = self._now()
-        self._operator_limits.take(permit.request.scopes, permit.admitted_at)
+        permit.counted_at = self._now()
+        self._operator_limits.take(permit.request.scopes, permit.counted_at)
         self._in_progress.permits[permit] = None
         self.conclude(permit, answer)
 
@@ -501,8 +501,14 @@ class Evictor:
             self._release(permit, uncertain=uncertain)
 
     def response_received(self, permit: Permit) -> None:
-        """Record that the request is no longer in flight, although its result is not known yet."""
-        permit.in_flight = False
+        """Record that the request is no longer in flight, although its result may not be known yet.
+
+        The eviction counts toward the limits per minute from now on, because the request may have arrived late.
+        """
+        if permit.in_flight:
+            permit.in_flight, now = False, self._now()
+            self._operator_limits.postpone(permit.request.scopes, permit.counted_at, now)
+            permit.counted_at = now
 
     def continues_in_background(self, permit: Permit) -> None:
         """Record that another component carries out the eviction. It then counts against no PodDisruptionBudget."""
@@ -536,7 +542,7 @@ class Evictor:
             self.budgets.granted(permit.pod, now=self._now())
             return
         self.budgets.release(permit.pod)
-        self._operator_limits.give_back(request.scopes, permit.admitted_at)
+        self._operator_limits.give_back(request.scopes, permit.counted_at)
 
     # --- admission checks -------------------------------------------------------------------------------------------
 

@@ -189,6 +189,15 @@ async def test_eviction_with_lost_response_is_not_repeated():
     assert len(world.asked) == 1
 
 
+async def test_failed_reads_after_a_lost_response_do_not_count_toward_the_rate_limit():
+    world = World()
+    world.api.lose = 1
+    world.cut_after_eviction = 62.0
+    [outcome] = await world.execute(world.plan(world.add("web-1")), per_minute=1, seconds=400)
+    assert outcome.result == EVICTED
+    assert world.clock.monotonic() < 80
+
+
 async def test_eviction_that_was_granted_with_a_conflict_is_not_repeated():
     world = World()
     world.api.lose, world.api.lost_as = 1, Conflict("the object has been modified", status=409)

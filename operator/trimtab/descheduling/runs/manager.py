@@ -196,6 +196,8 @@ class RunManager:
     def _is_equal_plan(self, newest: Run, plan: RunPlan) -> bool:
         if plan.actions and plan.mode == "Act":
             return False
+        if bool(plan.planned) != bool(newest.plan.planned):  # an ended run may have been stored without its actions
+            return False
         if plan.actions and plan.mode == "Approve":
             return newest.status.phase == "Pending" and record.covers(newest.plan, plan)
         return record.fingerprint(newest.plan) == record.fingerprint(plan)

@@ -192,3 +192,14 @@ async def test_outcomes_of_an_ended_run_are_kept_until_they_are_written() -> Non
     assert not bench.keeper.out_of_sync
     assert stored(bench) == [(6, 1), (6, 1)]
     assert remembered(bench) == [(0, 0), (6, 1)]
+
+
+async def test_empty_plan_is_recorded_if_an_ended_run_becomes_the_newest_again() -> None:
+    bench, spec = Bench(), policy("Act")
+    await acted(bench, at=NOW)
+    empty = await bench.keeper.record(spec, run_plan(spec, made(now=NOW + 60), nodes=1, pods=1))
+    assert empty is not None
+    bench.keeper.forget(empty.name)
+    again = await bench.keeper.record(spec, run_plan(spec, made(now=NOW + 120), nodes=1, pods=1))
+    assert again is not None
+    assert again.plan.planned == 0

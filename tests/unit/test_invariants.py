@@ -365,12 +365,14 @@ def test_moves_of_other_owners_and_because_of_taints_need_no_settling(log: Log) 
     assert unsettled(log) == []
 
 
-@pytest.mark.parametrize(("user", "violations"), [("replicaset", 0), ("generic-garbage", 1)])
+@pytest.mark.parametrize(
+    ("user", "violations"),
+    [("replicaset-controller", 0), ("statefulset-controller", 1), ("generic-garbage-collector", 1)],
+)
 def test_owner_that_was_scaled_down_needs_no_replacement(log: Log, user: str, violations: int) -> None:
     log.pod("web-3", "n1")
     log.evict("web-1", 10)
-    user = f"system:serviceaccount:kube-system:{user}-{'collector' if violations else 'controller'}"
-    log.write(15, "pods", "delete", "shop/web-3", user=user)
+    log.write(15, "pods", "delete", "shop/web-3", user=f"system:serviceaccount:kube-system:{user}")
     log.evict("web-2", 20)
 
     assert len(unsettled(log)) == violations

@@ -203,3 +203,13 @@ async def test_empty_plan_is_recorded_if_an_ended_run_becomes_the_newest_again()
     again = await bench.keeper.record(spec, run_plan(spec, made(now=NOW + 120), nodes=1, pods=1))
     assert again is not None
     assert again.plan.planned == 0
+
+
+async def test_actions_of_an_open_run_are_kept_when_a_newer_one_has_ended() -> None:
+    bench, other = Bench(), Bench()
+    await bench.begin()
+    await acted(other, at=NOW + 60)
+    [ended] = other.api.objects.values()
+    bench.keeper.observe(ended)
+    assert [run.open for run in bench.keeper.runs] == [True, False]
+    assert remembered(bench) == [(6, 0), (6, 1)]

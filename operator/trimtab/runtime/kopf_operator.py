@@ -46,7 +46,10 @@ KOPF_PREFIX = "trimtab.dev"
 """Prefix of Kopf's finalizer and annotations on custom resources."""
 
 IDLE_TIMEOUT: Final = 0.5
-"""Seconds for which Kopf keeps the last event of an object in memory. Those of DeschedulingRuns are large."""
+"""Seconds after which Kopf drops the last event of an object, except the latest one of each kind.
+
+The events of DeschedulingRuns are large.
+"""
 
 INSTANT_EXIT_TIMEOUT: Final = 5.0
 """Seconds for which Kopf waits for a daemon that was asked to stop before it checks again.

@@ -32,8 +32,8 @@ This gives its approver time to read the outcome.
 class Run(Struct, frozen=True):
     """The last observed state of a DeschedulingRun.
 
-    Of the ended runs, only the actions and outcomes of the newest one are needed again. :func:`without_actions` removes
-    those of the others.
+    The actions of an ended run are only compared with the next plan, so only the newest run needs them.
+    :func:`without_actions` removes those of the others, and their outcomes.
 
     Attributes:
         name: name of the run.

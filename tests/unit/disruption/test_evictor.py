@@ -582,6 +582,18 @@ async def test_limits_count_the_evictions_before_a_restart():
     admitted(world, done[0], POLICY)
 
 
+async def test_time_of_an_eviction_before_a_restart_that_is_known_to_the_second_counts_as_the_end_of_the_second():
+    world = World(restart=None, limits=EvictionLimits(per_minute=1))
+    condition = PodCondition(EVICTION_CONDITION[0], "True", EVICTION_CONDITION[1], "", world.clock.now() - 30.0)
+    leaving = world.add("leaving", owner="api", deleted=world.clock.now(), conditions=(condition,))
+    assert world.evictor.restore([], [leaving]) == 1
+    web = world.add("web-1", owner="web")
+    await asyncio.sleep(30.5)
+    assert "evictionsPerMinute is 1" in waits(world, web).message
+    await asyncio.sleep(0.5)
+    admitted(world, web)
+
+
 async def test_rate_limit_spans_all_controllers():
     world = World(restart=1.0, limits=EvictionLimits(per_minute=6))
     drains = [world.add(f"a-{number}", owner=f"a{number}") for number in range(6)]

@@ -267,7 +267,10 @@ async def evict_once(api: Api, request: EvictionRequest, *, timeout: float) -> A
 
 
 async def resolve_lost_response(api: Api, request: EvictionRequest, *, timeout: float) -> AttemptResult:
-    """Read the pod to find out the result of an attempt whose response was lost.
+    """Read the pod to find out the result of an attempt whose response was lost or a conflict.
+
+    A pod that no longer exists counts as evicted by the attempt. Another client may have deleted it, but otherwise an
+    eviction would not count toward the limits.
 
     Returns:
         Evicted if the pod no longer exists or is terminating because of an eviction; Gone if it is terminating for

@@ -186,6 +186,7 @@ class Evictor:
                 continue
             at = next((each.since for each in pod.conditions if (each.type, each.reason) == EVICTION_CONDITION), None)
             if at is not None:
+                at = min(at + 1.0, now_epoch)  # the time of a condition has no fraction of a second
                 counted.setdefault(pod.uid, (at, (ALL, *limit_scopes(pod))))
                 self._in_progress.restore(pod, now, now_epoch)
         recent = [(at, places) for at, places in counted.values() if now_epoch - MINUTE < at <= now_epoch]

@@ -6,7 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
-from tests.fixtures.churn_report import LEADER, STANDBY, actions, fifths, memory_by_role, takeovers, without_leader
+from tests.fixtures.churn_report import (
+    LEADER,
+    STANDBY,
+    UNKNOWN,
+    actions,
+    fifths,
+    memory_by_role,
+    takeovers,
+    without_leader,
+)
 from tests.fixtures.cluster_history import History
 
 
@@ -58,15 +67,19 @@ def test_memory_is_compared_while_a_process_has_one_role_and_has_filled_its_cach
     found = memory_by_role(samples, history, {1: "a", 2: "b"})
 
     assert {key: (own[0], own[-1]) for key, own in found.items()} == {
-        (1, LEADER): ((35.0, 1035), (195.0, 1195)),
-        (2, STANDBY): ((35.0, 2035), (195.0, 2195)),
-        (1, STANDBY): ((235.0, 1235), (295.0, 1295)),
-        (2, LEADER): ((235.0, 2235), (295.0, 2295)),
+        (1, LEADER): ((65.0, 1065), (195.0, 1195)),
+        (2, STANDBY): ((65.0, 2065), (195.0, 2195)),
+        (1, STANDBY): ((265.0, 1265), (295.0, 1295)),
+        (2, LEADER): ((265.0, 2265), (295.0, 2295)),
     }
 
 
 def test_memory_of_an_ended_process_is_left_out() -> None:
     assert memory_by_role([(at, 1, 0) for at in range(100)], History([]), {}) == {}
+
+
+def test_without_an_audit_log_the_role_of_a_process_is_unknown() -> None:
+    assert memory_by_role([(0, 1, 5), (70, 1, 6)], History([]), {}) == {(1, UNKNOWN): [(70, 6)]}
 
 
 def test_fifths_are_medians() -> None:

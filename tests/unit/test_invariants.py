@@ -321,7 +321,7 @@ def test_new_node_had_no_pods_while_it_was_not_ready(log: Log) -> None:
 # Pace
 
 
-@pytest.mark.parametrize(("seconds", "violations"), [(59.4, 1), (59.6, 0)])
+@pytest.mark.parametrize(("seconds", "violations"), [(59.9, 1), (60.0, 0)])
 def test_policies_keep_their_pace(log: Log, seconds: float, violations: int) -> None:
     log.pod("db-1", "n2", owner="db")
     log.evict("web-1", 10)

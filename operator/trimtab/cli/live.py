@@ -123,7 +123,7 @@ def with_api(
 
 
 async def _within(config: ServerConfig, work: Callable[[Api], Awaitable[T]]) -> T:
-    async with Transport(config, retries=RETRY, receive_buffer=0) as api:
+    async with Transport(config, retries=RETRY) as api:
         try:
             return await work(api)
         except LoadFailed as error:

@@ -19,7 +19,7 @@ from trimtab import __version__
 from trimtab.kube import api as kube_api
 from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
-from trimtab.kube.connection.transport import BODY_SLICE, RECEIVE_BUFFER, IterationLimiter, Transport
+from trimtab.kube.connection.transport import BODY_SLICE, IterationLimiter, Transport
 from trimtab.kube.retry import Backoff
 from trimtab.kube.verbs import METADATA_ONLY
 
@@ -70,19 +70,6 @@ async def test_a_large_body_is_written_in_slices(server, transport, monkeypatch)
     assert msgspec.json.decode(sent) == body
     assert sum(written) == len(sent)
     assert max(written) == BODY_SLICE
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"), [({}, RECEIVE_BUFFER), ({"receive_buffer": 8192}, 8192), ({"receive_buffer": 0}, 0)]
-)
-async def test_receive_buffer_of_a_connection_is_limited(server, options, wanted):
-    with socket.socket() as other:
-        default = other.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    async with Transport(ServerConfig(server=server.url), **options) as transport:
-        await transport.request("GET", NODES)
-        [ours] = transport._sockets
-        size = ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    assert size in ((wanted, 2 * wanted) if wanted else (default,)), "Linux doubles it"
 
 
 async def test_selectors_survive_the_way_through_the_url(server, transport):

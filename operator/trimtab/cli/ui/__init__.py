@@ -79,7 +79,7 @@ def _serve_live(source: ClusterSource, *, port: int, opens: bool) -> None:
     config = connection_config(source.kubeconfig, context=source.context)  # may run an exec plugin, which blocks
 
     async def work() -> None:
-        async with Transport(config, receive_buffer=0) as api:
+        async with Transport(config) as api:
             await _serve(LiveSource(api, config.server), port=port, opens=opens)
 
     _run_until_interrupted(work)

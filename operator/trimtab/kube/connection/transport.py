@@ -56,14 +56,6 @@ The event loop sends the requests of an iteration at its end. An API server that
 answers most of them at once. If all callers continued in one iteration, the server would be idle until the last of them
 had handled its response and prepared its next request.
 """
-RECEIVE_BUFFER: Final = 2**16
-"""Size of a connection's receive buffer in the kernel, in bytes, of which Linux allocates twice as much.
-
-It limits how much is read at once, because uvloop and OpenSSL keep a buffer for the largest read of each connection as
-long as it is open. By default the kernel enlarges the buffer up to megabytes: 40 connections that had received 2 MB
-each needed 20 MiB then, and 7 MiB with this size. Within a data center, the throughput is sufficient: about 100 KiB for
-each round trip.
-"""
 BODY_SLICE: Final = 2**12
 """Maximum number of bytes of a request's body that are written at once."""
 TLS_CLOSE_TIMEOUT: Final = 0.5
@@ -93,7 +85,6 @@ class Transport:
         credentials: Credentials | None = None,
         retries: Backoff = READS,
         connections: int = 64,
-        receive_buffer: int = RECEIVE_BUFFER,
         observe: Observe | None = None,
     ) -> None:
         """Create a transport. It needs no event loop before the first request.
@@ -103,8 +94,6 @@ class Transport:
             credentials: supplies and renews the credentials; by default those of the configuration.
             retries: the backoff of GET requests.
             connections: maximum number of connections. Each watch occupies one.
-            receive_buffer: size in bytes of each connection's receive buffer; 0 to let the kernel choose it, which is
-                faster if the server is far away.
             observe: called for each request, for metrics.
 
         Raises:
@@ -114,7 +103,6 @@ class Transport:
         self._credentials = credentials or credentials_for(config)
         self._retries = retries
         self._connections = connections
-        self._receive_buffer = receive_buffer
         self._observe = observe or (lambda _method, _status, _seconds: None)
         self._tls = tls_context(config)
         self._login = LoginMiddleware(config, self._credentials, self._tls)
@@ -323,8 +311,6 @@ class Transport:
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         made = _socket(address)
-        if self._receive_buffer:  # before the connection is made, because it determines the TCP window scale
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
         self._sockets.add(made)
         return made
 

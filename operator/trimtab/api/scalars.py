@@ -112,6 +112,10 @@ def format_duration(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
+TIME_RESOLUTION: Final = 1.0
+"""Resolution of metav1.Time in seconds. The actual time is up to this much later."""
+
+
 def to_time(seconds: float) -> datetime:
     """Convert seconds since the epoch to a UTC time in whole seconds, as metav1.Time."""
     return calendar_time(int(seconds))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 
 from trimtab.api.history_record import HistoryEntry
+from trimtab.api.scalars import TIME_RESOLUTION
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
 from trimtab.cluster.own_writes import RecordingApi
 from trimtab.cluster.usage.prometheus import Prometheus
@@ -314,7 +315,7 @@ class App:
         try:
             async with asyncio.timeout(RESTORE_TIMEOUT):
                 await watches.synced()
-                entries = await history.recent(since=SYSTEM_CLOCK.now() - MINUTE)
+                entries = await history.recent(since=SYSTEM_CLOCK.now() - MINUTE - TIME_RESOLUTION)
         except (ApiError, Unreachable, TimeoutError) as error:
             log.warning("Failed to restore the eviction limits from the HistoryRecords: %s", error)
         counted = evictor.restore(entries, (pod for _, pod in watches.lister.items()))

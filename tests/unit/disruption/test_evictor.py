@@ -582,11 +582,15 @@ async def test_limits_count_the_evictions_before_a_restart():
     admitted(world, done[0], POLICY)
 
 
-async def test_time_of_an_eviction_before_a_restart_that_is_known_to_the_second_counts_as_the_end_of_the_second():
+@pytest.mark.parametrize("recorded", [False, True], ids=["condition", "history"])
+async def test_restored_eviction_counts_from_the_end_of_its_second(recorded: bool):
     world = World(restart=None, limits=EvictionLimits(per_minute=1))
-    condition = PodCondition(EVICTION_CONDITION[0], "True", EVICTION_CONDITION[1], "", world.clock.now() - 30.0)
+    at = world.clock.now() - 30.0
+    condition = PodCondition(EVICTION_CONDITION[0], "True", EVICTION_CONDITION[1], "", at)
     leaving = world.add("leaving", owner="api", deleted=world.clock.now(), conditions=(condition,))
-    assert world.evictor.restore([], [leaving]) == 1
+    entry = history_entry(request(leaving, POLICY), TAKEN, leaving, now=at)
+    assert entry is not None
+    assert world.evictor.restore([entry] if recorded else [], [] if recorded else [leaving]) == 1
     web = world.add("web-1", owner="web")
     await asyncio.sleep(30.5)
     assert "evictionsPerMinute is 1" in waits(world, web).message

@@ -38,7 +38,7 @@ from trimtab.api.descheduler_status import (
 )
 from trimtab.api.descheduler_status import Outcome as OutcomeWord
 from trimtab.api.plan import SURGE, Evict, Kept, Plan
-from trimtab.api.scalars import to_time
+from trimtab.api.scalars import TIME_RESOLUTION, to_time
 from trimtab.api.waiting_evictions import outline
 from trimtab.cluster.shared_snapshot import in_thread
 from trimtab.controller.reporter import condition, describe_error, invalid_conditions, not_ready
@@ -121,7 +121,8 @@ class PolicyStatus:
                 "Failed to decode the status of DeschedulerPolicy %s; rebuilding the status: %s", self._name, problem
             )
         self._clear_waiting_evictions()  # the evictions of the earlier process are no longer pending
-        evicted = max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
+        times = [eviction.time.timestamp() for eviction in self._status.last_evictions]
+        evicted = max(times) + TIME_RESOLUTION if times else 0.0
         last = self._status.last_run
         if last is None:
             return None, evicted

@@ -46,7 +46,7 @@ from trimtab.api.reasons import (
     WAITING_FOR_OWNER,
     WAITING_FOR_PLAN,
 )
-from trimtab.api.scalars import to_time
+from trimtab.api.scalars import TIME_RESOLUTION, to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.controller.history import History, NoHistory
@@ -186,10 +186,10 @@ class Evictor:
                 continue
             at = next((each.since for each in pod.conditions if (each.type, each.reason) == EVICTION_CONDITION), None)
             if at is not None:
-                at = min(at + 1.0, now_epoch)  # the time of a condition has no fraction of a second
                 counted.setdefault(pod.uid, (at, (ALL, *limit_scopes(pod))))
                 self._in_progress.restore(pod, now, now_epoch)
-        recent = [(at, places) for at, places in counted.values() if now_epoch - MINUTE < at <= now_epoch]
+        latest = [(min(at + TIME_RESOLUTION, now_epoch), places) for at, places in counted.values()]
+        recent = [(at, places) for at, places in latest if now_epoch - MINUTE < at]
         for at, places in sorted(recent):
             self._operator_limits.take(places, now - (now_epoch - at))
         return len(recent)

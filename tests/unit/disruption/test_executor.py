@@ -198,6 +198,15 @@ async def test_failed_reads_after_a_lost_response_do_not_count_toward_the_rate_l
     assert world.clock.monotonic() < 80
 
 
+async def test_eviction_with_a_lost_response_counts_toward_the_rate_limit_from_when_it_is_known():
+    world = World()
+    world.api.lose = 1
+    world.cut_after_eviction = 30.0
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(3)]
+    await world.execute(world.plan(*pods), per_minute=2, seconds=400)
+    assert [at for _, at in world.asked] == [0.0, pytest.approx(30.0, abs=1.0), pytest.approx(90.0, abs=1.0)]
+
+
 async def test_eviction_that_was_granted_with_a_conflict_is_not_repeated():
     world = World()
     world.api.lose, world.api.lost_as = 1, Conflict("the object has been modified", status=409)

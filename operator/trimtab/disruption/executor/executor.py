@@ -571,7 +571,7 @@ class Execution:
         except Exception as error:  # a bug in one request must not stop the others
             log.exception("Failed to evict pod %s: unexpected error", eviction.action.key)
             answer = AttemptResult(FAILED, EVICTION_FAILED, f"{type(error).__name__}: {error}")
-        if not eviction.uncertain:  # otherwise the task only read the pod
+        if not (eviction.uncertain and answer.uncertain):  # the check of a result that failed evicts nothing
             self._recorder.pace_from_now(eviction)
         if answer.result == STARTED:
             if eviction.permit is not None:

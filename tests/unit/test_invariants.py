@@ -367,7 +367,7 @@ def test_moves_of_other_owners_and_because_of_taints_need_no_settling(log: Log) 
 
 @pytest.mark.parametrize(
     ("user", "violations"),
-    [("replicaset-controller", 0), ("statefulset-controller", 1), ("generic-garbage-collector", 1)],
+    [("replicaset-controller", 0), ("statefulset-controller", 0), ("generic-garbage-collector", 1)],
 )
 def test_owner_that_was_scaled_down_needs_no_replacement(log: Log, user: str, violations: int) -> None:
     log.pod("web-3", "n1")
@@ -376,6 +376,16 @@ def test_owner_that_was_scaled_down_needs_no_replacement(log: Log, user: str, vi
     log.evict("web-2", 20)
 
     assert len(unsettled(log)) == violations
+
+
+def test_pod_that_its_owner_deletes_and_creates_again_has_to_be_replaced(log: Log) -> None:
+    log.pod("web-3", "n1")
+    log.evict("web-1", 10)
+    log.write(15, "pods", "delete", "shop/web-3", user="system:serviceaccount:kube-system:statefulset-controller")
+    log.evict("web-2", 20)
+    log.pod("web-3", "n2", 40)
+
+    assert len(unsettled(log)) == 1
 
 
 def test_move_of_another_process_needs_no_pod_that_starts(log: Log) -> None:

@@ -7,7 +7,7 @@ It starts etcd and kube-apiserver, one replica of ``trimtab run --role admission
 constant rate, whether earlier requests have been answered or not. The durations are those of the API server's own
 metric ``apiserver_admission_webhook_admission_duration_seconds``: from before the API server encodes a request until it
 has decoded the response and applied the patch. Its buckets end at 5, 25 and 100 ms, so the quantiles between are
-interpolated, as Prometheus does it.
+interpolated, as Prometheus does it. ``benchmarks/finer_buckets.py`` builds a kube-apiserver with finer buckets.
 
 The *floor* takes turns with the replica: webhooks in Go that answer each request with a prepared response, whose patch
 is that of trimtab. No webhook that makes this patch can have much shorter durations on this machine. With two mutating

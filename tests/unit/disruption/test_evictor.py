@@ -17,7 +17,7 @@ from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.disruption_marks import MARK_LIFETIME
-from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG
+from trimtab.disruption.evictor.evictions_in_progress import RESPONSE_WAIT, WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
@@ -25,6 +25,7 @@ from trimtab.disruption.evictor.requests import (
     AUTOSCALER,
     DESCHEDULER,
     EVICTION_CONDITION,
+    PRESSURE,
     SCHEDULING,
     TAINTING,
     EvictionRequest,
@@ -45,6 +46,7 @@ POLICY = Requester(DESCHEDULER, "spread", "RemoveDuplicates")
 DRAIN = Requester(AUTOSCALER, "removal of node n1")
 TAINTS = Requester(TAINTING, "cluster")
 SCHEDULER = Requester(SCHEDULING, "default-scheduler")
+NODE = Requester(PRESSURE, "default", "NodePressure")
 OTHER_SCHEDULER = Requester(SCHEDULING, "gpu-scheduler")
 TAKEN = AttemptResult(EVICTED, reasons.EVICTED, "")
 
@@ -154,6 +156,38 @@ async def test_preemption_waits_for_a_request_that_was_sent():
     world.evictor.cancel(admitted(world, pod, TAINTS, deadline=0.0, how="Delete"))
     world.evictor.response_received(permit)
     admitted(world, pod, SCHEDULER, deadline=0.0)
+
+
+async def test_eviction_with_a_deadline_waits_briefly_for_one_that_was_sent_and_ends_the_pod_as_soon():
+    world = World()
+    pod = with_grace_period(world, 5)
+    permit = admitted(world, pod, SCHEDULER, deadline=0.0)
+    world.evictor.cancel(admitted(world, pod, NODE, deadline=0.0, grace_period=5))  # the other one was not sent
+    world.evictor.begin(permit)
+    assert waits(world, pod, NODE, deadline=0.0, grace_period=5).waits_for == SCHEDULER
+    assert waits(world, pod, NODE, deadline=0.0).waits_for == SCHEDULER
+    for sooner in ({"grace_period": 4}, {"how": "Delete"}):
+        world.evictor.cancel(admitted(world, pod, NODE, deadline=0.0, **sooner))
+    await asyncio.sleep(RESPONSE_WAIT)
+    admitted(world, pod, NODE, deadline=0.0, grace_period=5)
+
+
+async def test_granted_eviction_is_only_repeated_to_end_the_pod_sooner():
+    world = World()
+    pod = with_grace_period(world, 5)
+    world.evictor.conclude(admitted(world, pod, SCHEDULER, deadline=0.0), TAKEN)
+    assert waits(world, pod, NODE, deadline=0.0, grace_period=5).waits_for == SCHEDULER
+    shortened = admitted(world, pod, NODE, deadline=0.0, grace_period=4)
+    world.evictor.conclude(shortened, TAKEN)
+    assert waits(world, pod, TAINTS, deadline=0.0, grace_period=4).waits_for == NODE
+    admitted(world, pod, TAINTS, deadline=0.0, grace_period=3)
+
+
+def with_grace_period(world: World, seconds: int) -> Pod:
+    pod = world.add("web-1")
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, termination_grace_period=seconds))
+    world.snapshot.put(pod)
+    return pod
 
 
 async def test_victim_of_two_schedulers_is_evicted_once():

@@ -25,6 +25,9 @@ TERMINATION_MARGIN: Final = 30.0
 DEFAULT_GRACE_PERIOD: Final = 30
 """Kubernetes' default for ``terminationGracePeriodSeconds``."""
 
+RESPONSE_WAIT: Final = 2.0
+"""Seconds for which an eviction with a deadline waits for the response to another eviction of the same pod."""
+
 _EARLIER: Final = Requester("an earlier", "process")
 """The requester of evictions that an earlier process made."""
 
@@ -58,6 +61,8 @@ class _TerminatingPod(Struct):
     """A pod whose eviction was granted. It counts toward the concurrent evictions until it no longer exists."""
 
     request: EvictionRequest
+    grace: int
+    """The grace period of the eviction in seconds."""
     until: float
     unseen: float
     moving: float
@@ -99,28 +104,31 @@ class EvictionsInProgress:
             owner=owner_key(pod),
         )
         until = now + (pod.deleted or now_epoch) - now_epoch + TERMINATION_MARGIN
-        self._terminating[pod.uid] = _TerminatingPod(request, until, unseen=now, moving=now)
+        self._terminating[pod.uid] = _TerminatingPod(request, _grace(request, pod), until, unseen=now, moving=now)
 
     def requester_evicting(self, request: EvictionRequest, now: float) -> Requester | None:
         """Return the requester of an eviction of the same pod that the request must not repeat; ``None`` if none."""
-        by, leaving = self._in_flight_for(request), self._terminating.get(request.uid)
+        by, leaving = self._in_flight_for(request, now), self._terminating.get(request.uid)
         if by is None and leaving is not None and now < leaving.unseen and not self._may_repeat(request, leaving, now):
             return leaving.request.requester
         return by
 
-    def _in_flight_for(self, request: EvictionRequest) -> Requester | None:
+    def _in_flight_for(self, request: EvictionRequest, now: float) -> Requester | None:
         """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
 
-        A request with a deadline waits for none. Preemptions wait for each other, because a preemptor can need the
-        victim of one with a lower priority, and for requests that were sent, whose responses arrive soon.
+        Preemptions wait for each other, because a preemptor can need the victim of one with a lower priority, and for
+        requests that were sent, whose responses arrive soon. Another request with a deadline waits only some seconds,
+        because the response may be lost, and only for a request that ends the pod as soon as itself.
         """
         preempts = request.requester.controller == SCHEDULING
-        if request.deadline is not None and not preempts:
-            return None
         for each in self.permits:
             requester = each.request.requester
-            waits = request.deadline is None or requester.controller == SCHEDULING or each.in_flight
-            if waits and each.request.uid == request.uid:
+            if each.request.uid != request.uid:
+                continue
+            if request.deadline is None or (preempts and (requester.controller == SCHEDULING or each.in_flight)):
+                return requester
+            recent = each.in_flight and now < each.counted_at + RESPONSE_WAIT
+            if recent and not _ends_sooner(request, _grace(each.request, each.pod)):
                 return requester
         return None
 
@@ -131,22 +139,18 @@ class EvictionsInProgress:
         moving = now < leaving.moving  # an eviction in the background has not deleted the pod
         if request.deadline is None:
             return same and moving  # the requester asks whether it has ended
-        if request.grace_period is not None or moving:  # the request shortens the grace period, or deletes the pod
+        if moving or (request.grace_period is not None and _ends_sooner(request, leaving.grace)):
             return True
         return same and request.requester.controller != SCHEDULING  # the requester repeats it on purpose
 
     def granted(self, permit: Permit, answer: AttemptResult, now: float) -> bool:
         """Track the pod of a granted request, and return whether its eviction was in progress in the background."""
-        request, grace = permit.request, permit.request.grace_period
+        request, grace = permit.request, _grace(permit.request, permit.pod)
         known = self._terminating.get(request.uid)
         in_background = answer.result == STARTED and request.how == "Evict"
-        if grace is None:
-            grace = permit.pod.spec.termination_grace_period
-        ends = 0.0
-        if request.deadline is None:
-            ends = (DEFAULT_GRACE_PERIOD if grace is None else grace) + TERMINATION_MARGIN
+        ends = grace + TERMINATION_MARGIN if request.deadline is None else 0.0
         moving = now + BACKGROUND_TIMEOUT if in_background else now
-        self._terminating[request.uid] = _TerminatingPod(request, now + ends, now + WATCH_LAG, moving)
+        self._terminating[request.uid] = _TerminatingPod(request, grace, now + ends, now + WATCH_LAG, moving)
         return in_background and known is not None and now < known.moving
 
     def voluntary(self, now: float) -> list[EvictionRequest]:
@@ -165,3 +169,17 @@ class EvictionsInProgress:
             pod = self._view.pod(each.request.key)
             if pod is None or pod.uid != uid or pod.terminal or now >= max(each.until, each.unseen, each.moving):
                 del self._terminating[uid]
+
+
+def _grace(request: EvictionRequest, pod: Pod) -> int:
+    """Return the grace period in seconds with which a request ends a pod."""
+    grace = pod.spec.termination_grace_period if request.grace_period is None else request.grace_period
+    return DEFAULT_GRACE_PERIOD if grace is None else grace
+
+
+def _ends_sooner(request: EvictionRequest, grace: int) -> bool:
+    """Return whether a request may end a pod sooner than an eviction with a grace period that was sent before.
+
+    No budget refuses a deletion, so it may also end the pod if the eviction is refused.
+    """
+    return request.how == "Delete" or (request.grace_period is not None and request.grace_period < grace)

@@ -17,7 +17,7 @@ from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.disruption_marks import MARK_LIFETIME
-from trimtab.disruption.evictor.evictions_in_progress import RESPONSE_WAIT, WATCH_LAG
+from trimtab.disruption.evictor.evictions_in_progress import DELETION_WAIT, RESPONSE_WAIT, WATCH_LAG
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.other_requests import COUNTED, MAX_PODS, OtherRequests
@@ -162,6 +162,7 @@ async def test_eviction_with_a_deadline_waits_briefly_for_one_that_was_sent_and_
     world = World()
     pod = with_grace_period(world, 5)
     permit = admitted(world, pod, SCHEDULER, deadline=0.0)
+    await asyncio.sleep(RESPONSE_WAIT)
     world.evictor.cancel(admitted(world, pod, NODE, deadline=0.0, grace_period=5))  # the other one was not sent
     world.evictor.begin(permit)
     assert waits(world, pod, NODE, deadline=0.0, grace_period=5).waits_for == SCHEDULER
@@ -179,8 +180,30 @@ async def test_granted_eviction_is_only_repeated_to_end_the_pod_sooner():
     assert waits(world, pod, NODE, deadline=0.0, grace_period=5).waits_for == SCHEDULER
     shortened = admitted(world, pod, NODE, deadline=0.0, grace_period=4)
     world.evictor.conclude(shortened, TAKEN)
-    assert waits(world, pod, TAINTS, deadline=0.0, grace_period=4).waits_for == NODE
-    admitted(world, pod, TAINTS, deadline=0.0, grace_period=3)
+    assert waits(world, pod, TAINTS, deadline=0.0, grace_period=4, how="Delete").waits_for == NODE
+    late = admitted(world, pod, TAINTS, deadline=0.0, grace_period=3)
+    world.evictor.conclude(late, TAKEN)
+    await asyncio.sleep(DELETION_WAIT)
+    admitted(world, pod, NODE, deadline=0.0, grace_period=3)
+
+
+async def test_grace_period_of_a_granted_eviction_is_the_shortest_one():
+    world = World()
+    pod = with_grace_period(world, 5)
+    permit = admitted(world, pod, POLICY)
+    world.evictor.conclude(admitted(world, pod, NODE, deadline=0.0, grace_period=1), TAKEN)
+    world.evictor.conclude(permit, TAKEN)
+    assert waits(world, pod, TAINTS, deadline=0.0, grace_period=2).waits_for == POLICY
+
+
+async def test_rollout_that_has_not_replaced_the_pod_does_not_delay_an_eviction():
+    world = World()
+    pod = with_grace_period(world, 5)
+    permit = admitted(world, pod, POLICY, how="Surge")
+    world.evictor.begin(permit)
+    world.evictor.cancel(admitted(world, pod, NODE, deadline=0.0, grace_period=5))
+    world.evictor.conclude(permit, AttemptResult(STARTED, reasons.EVICTION_IN_BACKGROUND, ""))
+    admitted(world, pod, NODE, deadline=0.0, grace_period=5)
 
 
 def with_grace_period(world: World, seconds: int) -> Pod:

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from trimtab.api.plan import SURGE
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.background_evictions import BACKGROUND_TIMEOUT
 from trimtab.disruption.evictor.cluster_view import ClusterView
@@ -26,7 +27,11 @@ DEFAULT_GRACE_PERIOD: Final = 30
 """Kubernetes' default for ``terminationGracePeriodSeconds``."""
 
 RESPONSE_WAIT: Final = 2.0
-"""Seconds for which an eviction with a deadline waits for the response to another eviction of the same pod."""
+"""Seconds for which a request with a deadline waits for the response to another request for the same pod."""
+
+DELETION_WAIT: Final = 30.0
+"""Seconds after which a request with a deadline and a grace period repeats a granted eviction, because the watch should
+have shown the deletion of the pod. A response that was lost, and that was resolved by reading the pod, may be wrong."""
 
 _EARLIER: Final = Requester("an earlier", "process")
 """The requester of evictions that an earlier process made."""
@@ -44,16 +49,18 @@ class Permit:
             toward the limits per minute, in seconds on the monotonic clock.
         in_flight: whether the request, or the condition DisruptionTarget that precedes a deletion, was sent, and the
             response to the request has not arrived yet.
+        sent_at: the time at which it was sent, in seconds on the monotonic clock; 0 if it was not.
         rechecked_since: the time at which a recheck of the request began, which has not ended yet; otherwise ``None``.
     """
 
-    __slots__ = ("counted_at", "in_flight", "pod", "rechecked_since", "request")
+    __slots__ = ("counted_at", "in_flight", "pod", "rechecked_since", "request", "sent_at")
 
     def __init__(self, request: EvictionRequest, pod: Pod, admitted_at: float) -> None:
         self.request = request
         self.pod = pod
         self.counted_at = admitted_at
         self.in_flight = False
+        self.sent_at = 0.0
         self.rechecked_since: float | None = None
 
 
@@ -61,8 +68,10 @@ class _TerminatingPod(Struct):
     """A pod whose eviction was granted. It counts toward the concurrent evictions until it no longer exists."""
 
     request: EvictionRequest
+    granted: float
+    """When the eviction was granted."""
     grace: int
-    """The grace period of the eviction in seconds."""
+    """The shortest grace period with which the pod was evicted, in seconds."""
     until: float
     unseen: float
     moving: float
@@ -104,7 +113,9 @@ class EvictionsInProgress:
             owner=owner_key(pod),
         )
         until = now + (pod.deleted or now_epoch) - now_epoch + TERMINATION_MARGIN
-        self._terminating[pod.uid] = _TerminatingPod(request, _grace(request, pod), until, unseen=now, moving=now)
+        self._terminating[pod.uid] = _TerminatingPod(
+            request, now, grace_period_of(request, pod), until, unseen=now, moving=now
+        )
 
     def requester_evicting(self, request: EvictionRequest, now: float) -> Requester | None:
         """Return the requester of an eviction of the same pod that the request must not repeat; ``None`` if none."""
@@ -117,8 +128,8 @@ class EvictionsInProgress:
         """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
 
         Preemptions wait for each other, because a preemptor can need the victim of one with a lower priority, and for
-        requests that were sent, whose responses arrive soon. Another request with a deadline waits only some seconds,
-        because the response may be lost, and only for a request that ends the pod as soon as itself.
+        requests that were sent, whose responses arrive soon. Another request with a deadline only waits for some
+        seconds, because the response may be lost, and only for a request that ends the pod as soon as itself.
         """
         preempts = request.requester.controller == SCHEDULING
         for each in self.permits:
@@ -127,9 +138,9 @@ class EvictionsInProgress:
                 continue
             if request.deadline is None or (preempts and (requester.controller == SCHEDULING or each.in_flight)):
                 return requester
-            recent = each.in_flight and now < each.counted_at + RESPONSE_WAIT
-            if recent and not _ends_sooner(request, _grace(each.request, each.pod)):
-                return requester
+            recent = each.in_flight and now < each.sent_at + RESPONSE_WAIT and each.request.how != SURGE
+            if recent and request.how == "Evict" and not _ends_sooner(request, grace_period_of(each.request, each.pod)):
+                return requester  # a deletion does not wait, because a budget may refuse the eviction
         return None
 
     @staticmethod
@@ -139,18 +150,23 @@ class EvictionsInProgress:
         moving = now < leaving.moving  # an eviction in the background has not deleted the pod
         if request.deadline is None:
             return same and moving  # the requester asks whether it has ended
-        if moving or (request.grace_period is not None and _ends_sooner(request, leaving.grace)):
+        if moving:
             return True
+        if request.grace_period is not None:
+            sooner = leaving.request.how != "Evict" or _ends_sooner(request, leaving.grace)
+            return sooner or now >= leaving.granted + DELETION_WAIT
         return same and request.requester.controller != SCHEDULING  # the requester repeats it on purpose
 
     def granted(self, permit: Permit, answer: AttemptResult, now: float) -> bool:
         """Track the pod of a granted request, and return whether its eviction was in progress in the background."""
-        request, grace = permit.request, _grace(permit.request, permit.pod)
+        request, grace = permit.request, grace_period_of(permit.request, permit.pod)
         known = self._terminating.get(request.uid)
         in_background = answer.result == STARTED and request.how == "Evict"
+        if known is not None and known.request.how != SURGE and now >= known.moving:
+            grace = min(grace, known.grace)
         ends = grace + TERMINATION_MARGIN if request.deadline is None else 0.0
         moving = now + BACKGROUND_TIMEOUT if in_background else now
-        self._terminating[request.uid] = _TerminatingPod(request, grace, now + ends, now + WATCH_LAG, moving)
+        self._terminating[request.uid] = _TerminatingPod(request, now, grace, now + ends, now + WATCH_LAG, moving)
         return in_background and known is not None and now < known.moving
 
     def voluntary(self, now: float) -> list[EvictionRequest]:
@@ -171,15 +187,12 @@ class EvictionsInProgress:
                 del self._terminating[uid]
 
 
-def _grace(request: EvictionRequest, pod: Pod) -> int:
+def grace_period_of(request: EvictionRequest, pod: Pod) -> int:
     """Return the grace period in seconds with which a request ends a pod."""
     grace = pod.spec.termination_grace_period if request.grace_period is None else request.grace_period
     return DEFAULT_GRACE_PERIOD if grace is None else grace
 
 
 def _ends_sooner(request: EvictionRequest, grace: int) -> bool:
-    """Return whether a request may end a pod sooner than an eviction with a grace period that was sent before.
-
-    No budget refuses a deletion, so it may also end the pod if the eviction is refused.
-    """
-    return request.how == "Delete" or (request.grace_period is not None and request.grace_period < grace)
+    """Return whether a request shortens the grace period of a pod that was evicted with the given one."""
+    return request.grace_period is not None and request.grace_period < grace

@@ -11,8 +11,9 @@ A requester asks for admission and receives either a permit or the reason why th
 Admission makes these checks in this order, before the first ``await`` of the request:
 
 1. Nothing is evicting the same pod, and no eviction of it was granted that the watch does not show yet. A request with
-   a deadline does not wait for another requester's response, only for the watch after it was granted. Preemptions wait
-   for each other's response, because several preemptors can need the same victim.
+   a deadline waits only briefly for another requester's response, and not at all if it may end the pod sooner; after
+   the eviction was granted, it waits for the watch. Preemptions wait for each other's response, because several
+   preemptors can need the same victim.
 2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
 3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
    show yet do not use it up, and neither do the requests that take precedence.
@@ -61,7 +62,12 @@ from trimtab.disruption.evictor.eviction_api import (
     send_eviction,
 )
 from trimtab.disruption.evictor.eviction_log import log_eviction
-from trimtab.disruption.evictor.evictions_in_progress import WATCH_LAG, EvictionsInProgress, Permit
+from trimtab.disruption.evictor.evictions_in_progress import (
+    WATCH_LAG,
+    EvictionsInProgress,
+    Permit,
+    grace_period_of,
+)
 from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.operator_limits import OperatorLimits
@@ -150,7 +156,7 @@ class Evictor:
         self._in_progress = EvictionsInProgress(view)
         self._waiting = WaitingRequests()
         self._operator_limits = OperatorLimits(limits or EvictionLimits(), self._in_progress, self._waiting)
-        self._unanswered: dict[str, tuple[int | None, float]] = {}  # by UID: grace period and time of an eviction
+        self._unanswered: dict[str, tuple[int, float]] = {}  # by UID: grace period and time of an eviction
         self._marks = DisruptionMarks()
         self._cleanup_at = 0.0
         self._metrics = metrics
@@ -381,7 +387,9 @@ class Evictor:
             ):
                 response = found
             else:
-                self._unanswered[request.uid] = (request.grace_period, self._now())  # also if this is cancelled
+                permit.sent_at = self._now()
+                grace = grace_period_of(request, permit.pod)
+                self._unanswered[request.uid] = grace, permit.sent_at  # also if this is cancelled
                 response = await send_eviction(api, request, timeout=timeout)
         except BaseException:
             self.cancel(permit, uncertain=True)
@@ -397,7 +405,8 @@ class Evictor:
         A request that shortens the grace period of a terminating pod is not the same as the one that evicted the pod.
         """
         sent = self._unanswered.get(permit.request.uid)
-        return sent is not None and sent[0] == permit.request.grace_period and permit.pod.deleted is None
+        grace = grace_period_of(permit.request, permit.pod)
+        return sent is not None and sent[0] == grace and permit.pod.deleted is None
 
     async def mark_disruption_target(
         self, permit: Permit, api: Api, *, reason: str, message: str, timeout: float
@@ -419,7 +428,7 @@ class Evictor:
         """
         request, now = permit.request, self._clock.now()
         if permit in self._in_progress.permits:
-            permit.in_flight = True
+            permit.in_flight, permit.sent_at = True, self._now()
             if self._marks.has(permit.pod, reason, self._now()):
                 return None
         try:
@@ -433,7 +442,7 @@ class Evictor:
 
     def begin(self, permit: Permit) -> None:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
-        request, permit.in_flight = permit.request, True
+        request, permit.in_flight, permit.sent_at = permit.request, True, self._now()
         if request.how == "Evict":
             self._marks.forget(request.uid)
         if (owner := request.workload) is not None:

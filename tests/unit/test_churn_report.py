@@ -61,25 +61,27 @@ def test_size_changes_of_the_operator_are_counted_by_direction() -> None:
 
 
 def test_memory_is_compared_while_a_process_has_one_role_and_has_filled_its_caches() -> None:
-    history = History([lease(0, "a"), lease(100, "a"), lease(200, "b")])
-    samples = [(float(at), pid, pid * 1000 + at) for at in range(5, 300, 10) for pid in (1, 2)]
+    history = History([lease(0, "a"), lease(100, "a"), lease(200, "b"), lease(300, "a")])
+    samples = [(float(at), pid, pid * 1000 + at) for at in range(5, 400, 10) for pid in (1, 2)]
 
     found = memory_by_role(samples, history, {1: "a", 2: "b"})
 
-    assert {key: (own[0], own[-1]) for key, own in found.items()} == {
-        (1, LEADER): ((65.0, 1065), (195.0, 1195)),
-        (2, STANDBY): ((65.0, 2065), (195.0, 2195)),
-        (1, STANDBY): ((265.0, 1265), (295.0, 1295)),
-        (2, LEADER): ((265.0, 2265), (295.0, 2295)),
-    }
+    assert [(role, own[0], own[-1]) for role, own in found] == [
+        (LEADER, (65.0, 1065), (195.0, 1195)),
+        (STANDBY, (65.0, 2065), (195.0, 2195)),
+        (STANDBY, (265.0, 1265), (295.0, 1295)),
+        (LEADER, (265.0, 2265), (295.0, 2295)),
+        (LEADER, (365.0, 1365), (395.0, 1395)),
+        (STANDBY, (365.0, 2365), (395.0, 2395)),
+    ]
 
 
 def test_memory_of_an_ended_process_is_left_out() -> None:
-    assert memory_by_role([(at, 1, 0) for at in range(100)], History([]), {}) == {}
+    assert memory_by_role([(at, 1, 0) for at in range(100)], History([]), {}) == []
 
 
 def test_without_an_audit_log_the_role_of_a_process_is_unknown() -> None:
-    assert memory_by_role([(0, 1, 5), (70, 1, 6)], History([]), {}) == {(1, UNKNOWN): [(70, 6)]}
+    assert memory_by_role([(0, 1, 5), (70, 1, 6)], History([]), {}) == [(UNKNOWN, [(70, 6)])]
 
 
 def test_fifths_are_medians() -> None:

@@ -619,7 +619,7 @@ EVICTED_JUST_NOW = {
 
 @pytest.mark.parametrize(
     ("status", "seconds"),
-    [pytest.param(CUT_SHORT, 60, id="killed"), pytest.param(EVICTED_JUST_NOW, 41, id="stopped in good order")],
+    [pytest.param(CUT_SHORT, 60, id="killed"), pytest.param(EVICTED_JUST_NOW, 41.5, id="stopped in good order")],
 )
 async def test_per_minute_limit_survives_restart(status: dict[str, Any], seconds: float) -> None:
     desk = Desk()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -69,11 +70,10 @@ class _TerminatingPod(Struct):
 
     request: EvictionRequest
     granted: float
-    """When the eviction was granted."""
+    """When the eviction was granted; ``-inf`` if an earlier process made it, which the watch shows already."""
     grace: int
     """The shortest grace period with which the pod was evicted, in seconds."""
     until: float
-    unseen: float
     moving: float
     """Until this time, a response that the pod is evicted in the background is attributed to this eviction."""
 
@@ -113,16 +113,14 @@ class EvictionsInProgress:
             owner=owner_key(pod),
         )
         until = now + (pod.deleted or now_epoch) - now_epoch + TERMINATION_MARGIN
-        self._terminating[pod.uid] = _TerminatingPod(
-            request, now, grace_period_of(request, pod), until, unseen=now, moving=now
-        )
+        self._terminating[pod.uid] = _TerminatingPod(request, -inf, grace_period_of(request, pod), until, moving=now)
 
     def requester_evicting(self, request: EvictionRequest, now: float) -> Requester | None:
         """Return the requester of an eviction of the same pod that the request must not repeat; ``None`` if none."""
         by, leaving = self._in_flight_for(request, now), self._terminating.get(request.uid)
-        if by is None and leaving is not None and now < leaving.unseen and not self._may_repeat(request, leaving, now):
-            return leaving.request.requester
-        return by
+        if by is not None or leaving is None or now >= leaving.granted + WATCH_LAG:
+            return by
+        return None if self._may_repeat(request, leaving, now) else leaving.request.requester
 
     def _in_flight_for(self, request: EvictionRequest, now: float) -> Requester | None:
         """Return the requester of an in-flight eviction of the pod for which the request must wait, if there is one.
@@ -166,7 +164,7 @@ class EvictionsInProgress:
             grace = min(grace, known.grace)
         ends = grace + TERMINATION_MARGIN if request.deadline is None else 0.0
         moving = now + BACKGROUND_TIMEOUT if in_background else now
-        self._terminating[request.uid] = _TerminatingPod(request, now, grace, now + ends, now + WATCH_LAG, moving)
+        self._terminating[request.uid] = _TerminatingPod(request, now, grace, now + ends, moving)
         return in_background and known is not None and now < known.moving
 
     def voluntary(self, now: float) -> list[EvictionRequest]:
@@ -183,7 +181,8 @@ class EvictionsInProgress:
         """Drop the pods that no longer exist, and those that the watch still shows long after their grace period."""
         for uid, each in tuple(self._terminating.items()):
             pod = self._view.pod(each.request.key)
-            if pod is None or pod.uid != uid or pod.terminal or now >= max(each.until, each.unseen, each.moving):
+            until = max(each.until, each.granted + WATCH_LAG, each.moving)
+            if pod is None or pod.uid != uid or pod.terminal or now >= until:
                 del self._terminating[uid]
 
 

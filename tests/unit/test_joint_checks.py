@@ -19,12 +19,14 @@ from tests.fixtures.joint import (
     evicted_elsewhere,
     evictions_without_uid,
     lives_of,
+    marked_as_preempted,
     missed_deadlines,
     repeated_evictions,
     unfounded_deletions,
     wrong_victims,
 )
 from tests.fixtures.tainting import UNREACHABLE
+from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
 
 OUTAGE = TaintInterval("n1", UNREACHABLE, added=100.0, removed=200.0)
 DUE = 100.0 + TOLERATION
@@ -121,6 +123,29 @@ def test_tolerations_and_ends_of_containers_are_read_from_responses() -> None:
     events.append(event("kwok", "patch", "status", response_object={"status": {"phase": "Succeeded"}}))
     ((bound,),) = lives_of(events, OPERATOR).values()
     assert bound.finished == moment.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("code", "shown_later", "marked"),
+    [(200, False, True), (504, True, True), (504, False, False)],
+    ids=["granted", "stored without a granted response", "not stored"],
+)
+def test_preempted_pod_has_the_condition(code: int, shown_later: bool, marked: bool) -> None:
+    moment, ref = datetime(2026, 12, 1, tzinfo=UTC), ObjectRef("pods", "shop", "web-1")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTION_BY_SCHEDULER}
+    with_condition = {"status": {"conditions": [condition]}}
+
+    def event(user: str, verb: str, answered: int = 200, **more: Any) -> AuditEvent:
+        return AuditEvent(
+            verb, User(user), moment, moment, object_ref=ref, response_status=ResponseStatus(answered), **more
+        )
+
+    events = [
+        event(OPERATOR, "patch", code, request_object=with_condition, response_object={"status": "Failure"}),
+        event(OPERATOR, "delete", request_object={}, response_object={"status": "Success"}),
+        event("kwok", "delete", request_object={}, response_object=with_condition if shown_later else {"status": {}}),
+    ]
+    assert marked_as_preempted(events) == ({"shop/web-1"} if marked else set())
 
 
 class FakeAudit:

@@ -202,7 +202,7 @@ def settled_churn(
     history = History(joint.audit.all())
     if joint.elects:
         joint.downtimes += without_leader(history)
-        found += writes_after_lease(history)
+        found += writes_after_lease(history, continued=churn.continued)
     found += churn_violations(joint, **bounds)
     verdict = f"{len(found)} violations" if joint.audit.exists() else "no audit log, invariants not checked"
     print(churn_table(joint, churn, title=f"{title}: {verdict}", lag=bounds.get("stale", STALE), proxy=proxy))

@@ -563,6 +563,27 @@ def test_write_after_the_lease_has_expired_is_a_violation() -> None:
     assert len(written(log, 16, "first")) == 1
 
 
+@pytest.mark.parametrize(
+    ("resource", "token", "at", "violations"),
+    [
+        ("events", "first", 30.4, 0),
+        ("events", "first", 30.6, 1),
+        ("events", "first", 29.9, 1),
+        ("events", "third", 30.4, 1),
+        ("nodes", "first", 30.4, 1),
+    ],
+    ids=["event", "later", "before", "never a leader", "node"],
+)
+def test_event_of_a_process_that_was_just_continued_is_no_violation(
+    resource: str, token: str, at: float, violations: int
+) -> None:
+    log = Log()
+    log.lease(0, "first")
+    log.lease(20, "second")
+    log.write(at, resource, "create", "shop/web", user=OPERATOR, token=token, request={})
+    assert len(writes_after_lease(log.history, continued=[30.0])) == violations
+
+
 def test_write_after_a_takeover_is_a_violation() -> None:
     log = Log()
     log.lease(0, "first")

@@ -270,18 +270,31 @@ def test_cause_of_a_preemption_is_the_condition_of_the_pod(log: Log, marked: flo
     assert [each.cause for each in disruptions(log.history, lag=LAG)] == [PREEMPTION]
 
 
+LATER = 12 + 2 * LAG
+"""When a leader evicts a pod for one that an earlier leader has nominated."""
+
+
 @pytest.mark.parametrize(
-    ("priority", "node", "cause"),
-    [(1000, "n1", PREEMPTION), (1000, "n2", POLICY_MOVE), (0, "n1", POLICY_MOVE)],
-    ids=["higher", "other node", "same priority"],
+    ("priority", "node", "evicted", "bound", "cause"),
+    [
+        (1000, "n1", 12, None, PREEMPTION),
+        (1000, "n2", 12, None, POLICY_MOVE),
+        (0, "n1", 12, None, POLICY_MOVE),
+        (1000, "n1", LATER, None, PREEMPTION),
+        (1000, "n1", LATER, 11.5, POLICY_MOVE),
+    ],
+    ids=["higher", "other node", "same priority", "later", "later, bound before"],
 )
 def test_eviction_for_a_nominated_pod_of_higher_priority_is_a_preemption(
-    log: Log, priority: int, node: str, cause: str
+    log: Log, priority: int, node: str, evicted: float, bound: float | None, cause: str
 ) -> None:
     urgent = {"kind": "Pod", "metadata": {"name": "u", "namespace": "shop", "uid": "u"}, "spec": {"priority": priority}}
     log.write(10, "pods", "create", "shop/u", response={**urgent, "status": {}})
     log.write(11, "pods/status", "patch", "shop/u", user=OPERATOR, request={"status": {"nominatedNodeName": node}})
-    log.evict("web-1", 12)
+    if bound is not None:
+        target, response = {"target": {"name": "n2"}}, {"kind": "Status"}
+        log.write(bound, "pods/binding", "create", "shop/u", user=SCHEDULER, request=target, response=response)
+    log.evict("web-1", evicted)
 
     assert [each.cause for each in disruptions(log.history, lag=LAG)] == [cause]
 

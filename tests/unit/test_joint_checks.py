@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
+from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, Tail, User
 from tests.fixtures.joint import (
     CHURN_TAINT,
     LATE,
@@ -205,3 +207,17 @@ def test_pod_is_evicted_for_pressure_of_its_own_node(nodes: list[str], elsewhere
 
     assert len(evicted_elsewhere({"shop/web-1": named}, {"web-1"})) == elsewhere
     assert evicted_elsewhere({"shop/web-1": named}, {"web-2"}) == []
+
+
+def test_rotated_audit_log_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    stamps = {"requestReceivedTimestamp": "2026-12-01T12:00:00Z", "stageTimestamp": "2026-12-01T12:00:00Z"}
+    line = json.dumps({"verb": "create", "user": {"username": OPERATOR}, **stamps}) + "\n"
+    log.write_text(2 * line)
+    tail = Tail(log, 0)
+    assert len(tail.read()) == 2
+
+    log.write_text(line)
+
+    with pytest.raises(RuntimeError, match="rotated"):
+        tail.read()

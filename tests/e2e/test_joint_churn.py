@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.broken_operators import BROKEN, BrokenLine, broken_copy
 from tests.fixtures import fault_proxy as faults
@@ -311,8 +312,8 @@ def test_broken_operator_violates_its_invariant(
 ) -> None:
     require_local_cluster(request)
     program = broken_copy(broken, tmp_path)
-    pace = broken.per_minute or SLOW_PACE
-    with everything(request, tmp_path / "cluster", SMALL, program=program, per_minute=pace) as (joint, churn, _):
+    pace, size = broken.per_minute or SLOW_PACE, replace(SMALL, replicas=broken.replicas or SMALL.replicas)
+    with everything(request, tmp_path / "cluster", size, program=program, per_minute=pace) as (joint, churn, _):
         kinds = {kind: weight for kind, weight in churn.kinds.items() if kind not in ("fault", *broken.without)}
         kinds |= dict.fromkeys(broken.kinds, 8.0)
         planned = steps(seed, kinds, last=[each for each in kinds if broken.kinds and each not in broken.kinds])
@@ -320,7 +321,8 @@ def test_broken_operator_violates_its_invariant(
         while time.monotonic() - began < BROKEN_SECONDS and not any(broken.violation in each for each in found):
             churn.execute(planned, seconds=10)
             if not broken.at_rest:
-                found = writes_after_lease(History(joint.audit.all())) + churn_violations(joint)
+                found = writes_after_lease(History(joint.audit.all()), continued=churn.continued)
+                found += churn_violations(joint)
         if broken.at_rest:
             churn.settle()
             found = lasting_unrest(joint) + churn_violations(joint)

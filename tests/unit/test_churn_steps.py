@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import base64
 import itertools
+import json
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
+from tests.fixtures import churn as churn_module
 from tests.fixtures.churn import LARGE, SMALL, Churn, Step, regression_test, steps
 from tests.fixtures.fault_proxy import HANG, WRITES, Fault
 from trimtab.kube.api import NotFound
@@ -35,6 +41,16 @@ class FakeCluster:
         if name in ("silence", "taint", "untaint", "cordon", "leak", "resize", "write_policy"):
             return lambda *arguments, **named: self.changes.append((name, *arguments, *sorted(named)))
         raise AttributeError(name)
+
+
+class FakeProcess(Struct, frozen=True):
+    """A replica of the operator that runs."""
+
+    pid: int
+    kubeconfig: Path
+
+    def running(self) -> bool:
+        return True
 
 
 def executed(planned: Iterable[Step], *nodes: str) -> list[tuple[Any, ...]]:
@@ -84,6 +100,26 @@ def test_step_whose_object_is_gone_is_ignored(monkeypatch: pytest.MonkeyPatch) -
     Churn(cluster, SMALL).execute([Step("taint", 1), Step("scale", 2)], pause=0.0)  # type: ignore[arg-type]
 
     assert [each[0] for each in cluster.changes] == ["resize"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0], ids=["by the timer", "at the end"])
+def test_churn_records_each_continued_process_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float
+) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"jti": "x"}).encode()).decode().rstrip("=")
+    (tmp_path / "kubeconfig").write_text(f"token: head.{claims}.signature\n")
+    monkeypatch.setattr(churn_module, "FROZEN_SECONDS", seconds)
+    churn = Churn(FakeCluster(), SMALL)  # type: ignore[arg-type]
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        leader: Any = FakeProcess(process.pid, tmp_path / "kubeconfig")
+        monkeypatch.setattr(churn, "_leader", lambda: leader)
+        churn.execute([Step("freeze_leader", 1)], pause=0.0)
+        if not seconds:
+            churn._frozen[leader].join()
+        churn.thaw()
+        churn.thaw()
+
+    assert [token for _, token in churn.continued] == ["JTI=x"]
 
 
 def test_regression_test_repeats_the_steps() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fixtures import cluster_history, invariants
 from tests.fixtures.audit import OPERATOR, AuditEvent, ObjectRef, ResponseStatus, User
-from tests.fixtures.cluster_history import History
+from tests.fixtures.cluster_history import UNCONFIRMED, History
 from tests.fixtures.invariants import (
     DEADLINE,
     DRAIN,
@@ -274,29 +274,82 @@ LATER = 12 + 2 * LAG
 """When a leader evicts a pod for one that an earlier leader has nominated."""
 
 
+def nominated(log: Log, *, priority: int = 1000, node: str = "n1", at: float = 11.0) -> None:
+    """Nominate an unbound pod for a node."""
+    urgent = {"kind": "Pod", "metadata": {"name": "u", "namespace": "shop", "uid": "u"}, "spec": {"priority": priority}}
+    log.write(at - 1, "pods", "create", "shop/u", response={**urgent, "status": {}})
+    log.write(at, "pods/status", "patch", "shop/u", user=OPERATOR, request={"status": {"nominatedNodeName": node}})
+
+
 @pytest.mark.parametrize(
-    ("priority", "node", "evicted", "bound", "cause"),
+    ("priority", "node", "nominated_at", "evicted", "cause"),
     [
-        (1000, "n1", 12, None, PREEMPTION),
-        (1000, "n2", 12, None, POLICY_MOVE),
-        (0, "n1", 12, None, POLICY_MOVE),
-        (1000, "n1", LATER, None, PREEMPTION),
-        (1000, "n1", LATER, 11.5, POLICY_MOVE),
+        (1000, "n1", 11, 12, PREEMPTION),
+        (1000, "n2", 11, 12, POLICY_MOVE),
+        (0, "n1", 11, 12, POLICY_MOVE),
+        (1000, "n1", 11, LATER, PREEMPTION),
+        (1000, "n1", 11, 10.8, PREEMPTION),
+        (1000, "n1", 11, 10.2, POLICY_MOVE),
+        (1000, "n1", 11, 12 + UNCONFIRMED + LAG, POLICY_MOVE),
     ],
-    ids=["higher", "other node", "same priority", "later", "later, bound before"],
+    ids=["higher", "other node", "same priority", "later", "answered later", "nominated afterwards", "not shown"],
 )
 def test_eviction_for_a_nominated_pod_of_higher_priority_is_a_preemption(
-    log: Log, priority: int, node: str, evicted: float, bound: float | None, cause: str
+    log: Log, priority: int, node: str, nominated_at: float, evicted: float, cause: str
 ) -> None:
-    urgent = {"kind": "Pod", "metadata": {"name": "u", "namespace": "shop", "uid": "u"}, "spec": {"priority": priority}}
-    log.write(10, "pods", "create", "shop/u", response={**urgent, "status": {}})
-    log.write(11, "pods/status", "patch", "shop/u", user=OPERATOR, request={"status": {"nominatedNodeName": node}})
-    if bound is not None:
-        target, response = {"target": {"name": "n2"}}, {"kind": "Status"}
-        log.write(bound, "pods/binding", "create", "shop/u", user=SCHEDULER, request=target, response=response)
+    nominated(log, priority=priority, node=node, at=nominated_at)
     log.evict("web-1", evicted)
+    log.events.sort(key=lambda each: each.stage_timestamp)
 
     assert [each.cause for each in disruptions(log.history, lag=LAG)] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("what", "verb", "request_", "response"),
+    [
+        ("pods/binding", "create", {"target": {"name": "n2"}}, {"kind": "Status"}),
+        ("pods/status", "patch", {"status": {"nominatedNodeName": None}}, None),
+        ("pods/status", "patch", {"status": {"nominatedNodeName": "n2"}}, None),
+        ("pods/status", "patch", {"status": {"phase": "Failed"}}, None),
+        ("pods/eviction", "create", {}, {"kind": "Status"}),
+        ("pods", "delete", {}, {"kind": "Status"}),
+    ],
+    ids=["bound", "cleared", "other node", "failed", "terminating", "deleted"],
+)
+def test_nomination_ends(log: Log, what: str, verb: str, request_: Any, response: Any) -> None:
+    nominated(log)
+    log.write(11.5, what, verb, "shop/u", request=request_, response=response)
+
+    history = log.history
+
+    assert history.nominated("n1", 11.2, 11.4) == [1000]
+    assert history.nominated("n1", 11.6, LATER) == []
+
+
+def test_nomination_that_a_later_version_shows_lasts_longer(log: Log) -> None:
+    nominated(log)
+    log.write(11 + UNCONFIRMED, "pods/status", "patch", "shop/u", request={"status": {"reason": "Unschedulable"}})
+
+    history = log.history
+
+    assert history.nominated("n1", 10 + 2 * UNCONFIRMED, 10 + 2 * UNCONFIRMED) == [1000]
+    assert history.nominated("n1", 12 + 2 * UNCONFIRMED, 12 + 2 * UNCONFIRMED) == []
+
+
+def test_nomination_accounts_only_for_what_nothing_else_does(log: Log) -> None:
+    log.node("n1", 10, verb="update", taints=[{"key": "k", "effect": "NoExecute"}])
+    nominated(log)
+    log.evict("web-1", 12)
+    log.evict("web-2", 12)
+
+    assert [each.cause for each in disruptions(log.history, lag=LAG)] == [DEADLINE, POLICY_MOVE]
+
+
+def test_nomination_accounts_for_nothing_if_the_operator_does_not_schedule(log: Log) -> None:
+    nominated(log)
+    log.evict("web-1", 12)
+
+    assert [each.cause for each in disruptions(log.history, lag=LAG, preempts=False)] == [POLICY_MOVE]
 
 
 # Budgets
@@ -577,24 +630,40 @@ def test_write_after_the_lease_has_expired_is_a_violation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "token", "at", "violations"),
+    ("resource", "token", "times", "violations"),
     [
-        ("events", "first", 30.4, 0),
-        ("events", "first", 30.6, 1),
-        ("events", "first", 29.9, 1),
-        ("events", "third", 30.4, 1),
-        ("nodes", "first", 30.4, 1),
+        ("events", "first", [30.4], 0),
+        ("events", "first", [30.6], 1),
+        ("events", "first", [29.9], 1),
+        ("events", "third", [30.4], 1),
+        ("events", "fourth", [30.4], 1),
+        ("nodes", "first", [30.4], 1),
+        ("events", "first", [30.1, 30.2], 1),
     ],
-    ids=["event", "later", "before", "never a leader", "node"],
+    ids=["event", "later", "before", "never a leader", "another former leader", "node", "second event"],
 )
 def test_event_of_a_process_that_was_just_continued_is_no_violation(
-    resource: str, token: str, at: float, violations: int
+    resource: str, token: str, times: list[float], violations: int
 ) -> None:
     log = Log()
-    log.lease(0, "first")
+    log.lease(0, "fourth")
+    log.lease(10, "first")
     log.lease(20, "second")
-    log.write(at, resource, "create", "shop/web", user=OPERATOR, token=token, request={})
-    assert len(writes_after_lease(log.history, continued=[30.0])) == violations
+    log.write(25, "events", "create", "shop/web", user=OPERATOR, token="second", request={})
+    for at in times:
+        log.write(at, resource, "create", "shop/web", user=OPERATOR, token=token, request={})
+    assert len(writes_after_lease(log.history, continued=[(30.0, "first")])) == violations
+
+
+def test_each_continuation_excuses_an_event() -> None:
+    log = Log()
+    for moment, token in ((0, "first"), (10, "second"), (20, "third")):
+        log.lease(moment, token)
+    for moment, token in ((30.2, "first"), (30.3, "second"), (60.1, "first")):
+        log.write(moment, "events", "create", "shop/web", user=OPERATOR, token=token, request={})
+    continued = [(30.0, "first"), (30.1, "second"), (60.0, "first")]
+
+    assert writes_after_lease(log.history, continued=continued) == []
 
 
 def test_write_after_a_takeover_is_a_violation() -> None:

@@ -30,7 +30,6 @@ class BrokenLine(Struct, frozen=True, kw_only=True):
         kinds: the kinds of steps that provoke the violation, and that are executed first and most often.
         without: the kinds of steps that are left out, because their effects excuse the violation.
         per_minute: the rate limit of the policy; 0 for that of the churn.
-        replicas: replicas of each Deployment at rest; 0 for those of the churn.
         at_rest: whether the violation shows when the cluster is at rest.
     """
 
@@ -42,7 +41,6 @@ class BrokenLine(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     per_minute: int = 0
-    replicas: int = 0
     at_rest: bool = False
 
 
@@ -218,10 +216,9 @@ BROKEN: Final = (
         name="unrest",
         violation="not at rest",
         kinds=("scale",),
-        module="autoscaling/scale_down/simulation.py",
-        old="self._free: IntArray = np.ascontiguousarray((nodes.allocatable[order] - nodes.requested[order]).T)",
-        new="self._free: IntArray = np.ascontiguousarray(1000 * nodes.allocatable[order].T)",
-        replicas=5,
+        module="pressure/state_machine.py",
+        old="reached = available >= limit if threshold.signal == MEMORY_STALL else available < limit",
+        new="reached = True",
         at_rest=True,
     ),
     BrokenLine(

@@ -12,6 +12,7 @@ from tests.fixtures.churn_report import (
     UNKNOWN,
     actions,
     fifths,
+    leader_at_rest,
     memory_by_role,
     takeovers,
     without_leader,
@@ -82,6 +83,16 @@ def test_memory_of_an_ended_process_is_left_out() -> None:
 
 def test_without_an_audit_log_the_role_of_a_process_is_unknown() -> None:
     assert memory_by_role([(0, 1, 5), (70, 1, 6)], History([]), {}) == [(UNKNOWN, [(70, 6)])]
+
+
+def test_memory_at_rest_is_that_of_the_leader_at_that_time() -> None:
+    history = History([lease(0, "a"), lease(100, "a"), lease(200, "b")])
+    samples = [(float(at), pid, pid * 1000 + at) for at in range(5, 400, 10) for pid in (1, 2, 3)]
+    tokens = {1: "a", 2: "b"}
+
+    assert leader_at_rest(samples, history, tokens, [150.0, 300.0]) == [1155, 2305]
+    assert leader_at_rest(samples, history, tokens, [399.0]) == []
+    assert leader_at_rest(samples, History([]), tokens, [150.0]) == []
 
 
 def test_fifths_are_medians() -> None:

@@ -23,6 +23,7 @@ within the seconds in TRIMTAB_E2E_BROKEN_SECONDS (90 unless given).
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -249,6 +250,15 @@ def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: 
         assert len(proxy.injected) >= len({each.kind for each in TABLE}) * 3 // 4
 
 
+def stop_all(processes: Sequence[OperatorProcess]) -> None:
+    """Stop processes at once, so that none begins to lead while another one ends."""
+    for process in processes:
+        if process.running():
+            os.kill(process.pid, signal.SIGTERM)
+    for process in processes:
+        process.stop()
+
+
 @contextmanager
 def everything(
     request: pytest.FixtureRequest,
@@ -287,8 +297,7 @@ def everything(
             yield joint, churn, proxy
         finally:
             churn.close()
-            for process in joint.processes:  # before the proxy, which they would try to reach
-                process.stop()
+            stop_all(joint.processes)  # before the proxy, which they would try to reach
 
 
 @pytest.mark.timeout(ROUNDS * (EVERYTHING_SECONDS + 1800 * (1 + SHRINK_RUNS)))

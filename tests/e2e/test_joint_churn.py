@@ -196,7 +196,6 @@ def settled_churn(
         churn.replace_mistaken()
         return all_run(joint) and all_run(joint, "guarded")
 
-    churn.rest()
     for _ in range(rounds):
         if proxy is not None:
             proxy.enabled = True

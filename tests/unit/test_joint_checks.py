@@ -198,15 +198,29 @@ def test_priority_of_a_victim_is_below_the_one_of_its_preemptor(victim: str, pre
 
 
 @pytest.mark.parametrize(
-    ("nodes", "elsewhere"),
-    [(["stable-1"], 1), (["flaky-1"], 0), (["flaky-1", "stable-1"], 0), (["stable-1", "stable-2"], 1)],
-    ids=["wrong node", "right node", "StatefulSet whose next pod is elsewhere", "StatefulSet on wrong nodes"],
+    ("nodes", "asked", "elsewhere"),
+    [
+        (["stable-1"], [150.0], 1),
+        (["flaky-1"], [150.0], 0),
+        (["flaky-1", "stable-1"], [150.0], 0),
+        (["flaky-1", "stable-1"], [350.0], 1),
+        (["stable-1", "stable-2"], [150.0, 350.0], 1),
+        (["flaky-1"], [40.0], 1),
+    ],
+    ids=["wrong node", "right node", "next pod elsewhere", "next pod evicted", "wrong nodes", "before it was bound"],
 )
-def test_pod_is_evicted_for_pressure_of_its_own_node(nodes: list[str], elsewhere: int) -> None:
-    named = [life(150.0, how="evict", node=each) for each in nodes]
+def test_pod_is_evicted_for_pressure_of_its_own_node(nodes: list[str], asked: list[float], elsewhere: int) -> None:
+    named = [life(150.0, how="evict", bound=50.0 + 200 * number, node=each) for number, each in enumerate(nodes)]
+    ends = [("shop/web-1", each) for each in asked]
 
-    assert len(evicted_elsewhere({"shop/web-1": named}, {"web-1"})) == elsewhere
-    assert evicted_elsewhere({"shop/web-1": named}, {"web-2"}) == []
+    assert len(evicted_elsewhere({"shop/web-1": named}, {"web-1"}, ends)) == elsewhere
+    assert evicted_elsewhere({"shop/web-1": named}, {"web-2"}, ends) == []
+
+
+def test_pod_that_its_controller_deleted_before_the_eviction_was_on_the_same_node() -> None:
+    deleted = PodLife("shop/web-1", "flaky-1", 50.0, 149.9, "replicaset-controller", "delete")
+
+    assert evicted_elsewhere({"shop/web-1": [deleted]}, {"web-1"}, [("shop/web-1", 150.0)]) == []
 
 
 def test_rotated_audit_log_is_refused(tmp_path: Path) -> None:
